@@ -1,0 +1,225 @@
+"""Softmax attention of every kind: how many rows a query sees, and what reading them costs.
+
+A query with L tokens in its context (itself included) sees
+`visible(L) = min(L, window) + min(top_k, L / compression)` cached rows; either term may be absent.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from dse.cost.law import Kernel, kernel_time
+from dse.cost.types import AttentionKind, DecodeLoad, Law, Pool, PrefillLoad, Target
+from dse.smooth import padded
+from dse.struct import Array, Scalar
+
+
+def compressed_rows(kind: AttentionKind, context: Scalar) -> Array:
+    """L / compression rows: `ceil` is left out, it is at most one row."""
+    return jnp.asarray(context / kind.compression)
+
+
+def visible_rows(kind: AttentionKind, context: Scalar) -> Array:
+    """Cached rows that a query at `context` tokens reads, in rows.
+
+    A chunked layer restarts at every multiple of its window; a request's position inside its block
+    is taken as uniform, so it sees half a window once it is past the first block.
+    """
+    rows = jnp.zeros(())
+    if kind.is_chunked:
+        return jnp.where(context < kind.window, context, 0.5 * kind.window)
+    if kind.has_window:
+        rows = rows + jnp.minimum(context, kind.window)
+    if kind.has_global:
+        seen = compressed_rows(kind, context)
+        rows = rows + (jnp.minimum(seen, kind.top_k) if kind.has_top_k else seen)
+    return rows
+
+
+def _summed_minimum(n: Scalar, limit: Scalar) -> Array:
+    """sum_{t=1..n} min(t, limit), exact for whole n and limit."""
+    inside = jnp.minimum(n, limit)
+    return inside * (inside + 1.0) / 2.0 + (n - inside) * limit
+
+
+def visible_pairs(kind: AttentionKind, start: Scalar, end: Scalar) -> Array:
+    """(query, key) pairs of the queries at positions start+1..end: sum of visible(t), causal."""
+    if kind.is_chunked:
+        blocks_end, blocks_start = jnp.floor(end / kind.window), jnp.floor(start / kind.window)
+        full = kind.window * (kind.window + 1.0) / 2.0
+        rest_end, rest_start = end - blocks_end * kind.window, start - blocks_start * kind.window
+        return (
+            (blocks_end - blocks_start) * full
+            + rest_end * (rest_end + 1.0) / 2.0
+            - rest_start * (rest_start + 1.0) / 2.0
+        )
+    pairs = jnp.zeros(())
+    if kind.has_window:
+        pairs = pairs + _summed_minimum(end, kind.window) - _summed_minimum(start, kind.window)
+    if kind.has_global:
+        ratio = kind.compression
+        if kind.has_top_k:
+            limit = kind.top_k * ratio
+            seen = _summed_minimum(end, limit) - _summed_minimum(start, limit)
+        else:
+            seen = (end * (end + 1.0) - start * (start + 1.0)) / 2.0
+        pairs = pairs + seen / ratio
+    return pairs
+
+
+def index_pairs(kind: AttentionKind, start: Scalar, end: Scalar) -> Scalar:
+    """(query, index key) pairs: the indexer scores every compressed row, whatever is selected."""
+    return (end * (end + 1.0) - start * (start + 1.0)) / (2.0 * kind.compression)
+
+
+def local_heads(kind: AttentionKind, pool: Pool) -> tuple[Scalar, Scalar]:
+    """(query heads, key-value heads) of one rank; key-value heads are repeated past their number."""
+    return kind.q_heads / pool.tp, kind.kv_heads / jnp.minimum(pool.tp, kind.kv_heads)
+
+
+def kv_growth_bytes(kind: AttentionKind, row_bytes: Scalar, index_row_bytes: Scalar) -> Scalar:
+    """Bytes that one more token of context adds to a layer's cache, once windows are full."""
+    if not kind.has_global:
+        return 0.0
+    row = row_bytes + (index_row_bytes if kind.has_index else 0.0)
+    return row / kind.compression
+
+
+def kv_window_bytes(kind: AttentionKind, row_bytes: Scalar, context: Scalar) -> Scalar:
+    """Bytes of a layer's window at `context` tokens, and of the rings that do not grow at all."""
+    window = jnp.minimum(context, kind.window) * row_bytes if kind.has_window else 0.0
+    return window + kind.compressor_state_bytes
+
+
+def decode_kernel(
+    load: DecodeLoad, i: int, kind: AttentionKind, pool: Pool, target: Target, law: Law
+) -> Kernel:
+    """One layer of decode attention on one rank.
+
+    flops = 2 R H_kv (G r (+)_4 g_m) (d_qk + d_v + 2 d_o) visible(L), with R requests of the rank and
+    r new rows each; bytes = R row_bytes visible(L) of keys and values plus 4 bytes per query and
+    output element.
+    """
+    requests = load.requests / pool.dp
+    q_heads, kv_heads = local_heads(kind, pool)
+    rows = visible_rows(kind, load.context)
+    group = q_heads / kv_heads * load.rows_per_request
+    row_bytes = pool.formats.kv_row_bytes[i] * (kv_heads / kind.kv_heads)
+    width = kind.decode_width
+    pairs = requests * rows
+    moved = pairs * row_bytes + 2.0 * requests * group * kv_heads * width
+    peak = pool.formats.attention_flops_per_s
+    padded_flops = (
+        2.0 * pairs * kv_heads * padded(group, law.group_tile) * (width + 2.0 * law.width_offset)
+    )
+    compute_s = padded_flops / (peak * law.decode_attention_compute_frac)
+    memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.kv_bandwidth_frac)
+    return Kernel(
+        flops=2.0 * pairs * kv_heads * group * width,
+        bytes=moved,
+        peak_flops_per_s=peak,
+        compute_s=compute_s,
+        memory_s=memory_s,
+        time_s=kernel_time(compute_s, memory_s, law),
+        name="decode_attention",
+        term="attention",
+    )
+
+
+def prefill_kernel(
+    load: PrefillLoad, i: int, kind: AttentionKind, pool: Pool, target: Target, law: Law
+) -> Kernel:
+    """One layer of prompt attention on one rank, over the step's share of the span start..end.
+
+    flops = 2 H (d_qk + d_v + 2 d_o) pairs; bytes = queries, keys, values and outputs once, and the
+    rows cached before the chunk once per chunk.
+    """
+    rows = load.rows / pool.dp
+    span = jnp.maximum(load.end - load.start, 1e-6)
+    q_heads, kv_heads = local_heads(kind, pool)
+    pairs = rows * visible_pairs(kind, load.start, load.end) / span
+    prompts = rows / jnp.maximum(load.rows_per_prompt, 1e-6)
+    before = jnp.maximum((load.start + load.end - load.rows_per_prompt) / 2.0, 0.0)
+    share = kv_heads / kind.kv_heads
+    moved = (
+        2.0 * rows * q_heads * kind.prefill_width
+        + (rows + prompts * visible_rows(kind, before)) * pool.formats.kv_row_bytes[i] * share
+    )
+    peak = pool.formats.attention_flops_per_s
+    work = 2.0 * q_heads * pairs
+    compute_s = (
+        work
+        * (kind.prefill_width + 2.0 * law.width_offset)
+        / (peak * law.prefill_attention_compute_frac)
+    )
+    memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.kv_bandwidth_frac)
+    return Kernel(
+        flops=work * kind.prefill_width,
+        bytes=moved,
+        peak_flops_per_s=peak,
+        compute_s=compute_s,
+        memory_s=memory_s,
+        time_s=kernel_time(compute_s, memory_s, law),
+        name="prefill_attention",
+        term="attention",
+    )
+
+
+def index_kernel(
+    load: DecodeLoad | PrefillLoad,
+    i: int,
+    kind: AttentionKind,
+    pool: Pool,
+    target: Target,
+    law: Law,
+) -> Kernel:
+    """One layer's indexer on one rank: scores of every compressed row, then the selection.
+
+    flops = 2 n_idx d_idx pairs; bytes = one index row per key and request (decode) or chunk
+    (prefill), and 4 bytes per score. Its heads are not divided by tensor parallelism.
+    """
+    row_bytes = pool.formats.index_row_bytes[i]
+    if isinstance(load, DecodeLoad):
+        requests = load.requests / pool.dp
+        keys = requests * compressed_rows(kind, load.context)
+        pairs = keys * load.rows_per_request
+    else:
+        rows = load.rows / pool.dp
+        span = jnp.maximum(load.end - load.start, 1e-6)
+        pairs = rows * index_pairs(kind, load.start, load.end) / span
+        prompts = rows / jnp.maximum(load.rows_per_prompt, 1e-6)
+        before = jnp.maximum((load.start + load.end - load.rows_per_prompt) / 2.0, 0.0)
+        keys = prompts * compressed_rows(kind, before + load.rows_per_prompt)
+    peak = pool.formats.index_flops_per_s
+    flops = 2.0 * kind.index_heads * kind.index_dim * pairs
+    moved = keys * row_bytes + 4.0 * pairs
+    compute_s = flops / (peak * law.decode_attention_compute_frac)
+    memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.kv_bandwidth_frac)
+    return Kernel(
+        flops=flops,
+        bytes=moved,
+        peak_flops_per_s=peak,
+        compute_s=compute_s,
+        memory_s=memory_s,
+        time_s=kernel_time(compute_s, memory_s, law),
+        name="indexer",
+        term="indexer",
+    )
+
+
+def compressor_kernel(
+    rows: Scalar, kind: AttentionKind, target: Target, pool: Pool, law: Law
+) -> Kernel:
+    """One layer's compressor state, read and written once per new row (its projections are GEMMs)."""
+    moved = 2.0 * rows * kind.compressor_step_bytes
+    memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.element_bandwidth_frac)
+    return Kernel(
+        flops=jnp.zeros(()),
+        bytes=moved,
+        peak_flops_per_s=pool.formats.attention_flops_per_s,
+        compute_s=jnp.zeros(()),
+        memory_s=memory_s,
+        time_s=law.kernel_s + memory_s,
+        name="compressor_state",
+        term="compressor",
+    )

@@ -1,0 +1,76 @@
+"""Communication of one layer: all-reduce, dispatch and combine, all-gather, pipeline hops.
+
+Ranks are placed so that a group fills one scale-up domain before it crosses to the next. All sizes
+are bytes per rank; all results are seconds.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from dse.cost.types import Engine, Target
+from dse.smooth import ramp, share_above, soft_choice
+from dse.struct import Array, Scalar
+
+
+def _rates(target: Target, engine: Engine) -> tuple[Scalar, Scalar]:
+    inside = target.scale_up_bytes_per_s * target.scale_up_dimensions * engine.link_frac
+    return inside, target.scale_out_bytes_per_s * engine.link_frac
+
+
+def all_reduce_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine) -> Array:
+    """All-reduce of `size_bytes` over `ranks`.
+
+    One shot: a + (d-1) V / bw; two shots: 2 a + 2 (d-1)/d V / bw; the engine's choice is smooth.
+    Over n/d domains the d-th part of V makes a ring on the scale-out links.
+    """
+    inside_rate, outside_rate = _rates(target, engine)
+    d = jnp.minimum(ranks, target.scale_up_domain)
+    latency = jnp.maximum(engine.all_reduce_s, target.scale_up_latency_s)
+    one_shot = latency + (d - 1.0) * size_bytes / inside_rate
+    two_shot = 2.0 * latency + 2.0 * (d - 1.0) / d * size_bytes / inside_rate
+    inside = ramp(d - 1.0) * soft_choice(one_shot, two_shot)
+    domains = jnp.maximum(ranks / target.scale_up_domain, 1.0)
+    ring = 2.0 * (domains - 1.0) / domains * size_bytes / d / outside_rate
+    outside = ramp(domains - 1.0) * (
+        engine.cross_node_latency_factor * latency + target.scale_out_latency_s
+    )
+    return inside + ring + outside
+
+
+def all_gather_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine) -> Array:
+    """All-gather (or reduce-scatter) in which every rank ends with `size_bytes`: (n-1)/n V / bw."""
+    inside_rate, outside_rate = _rates(target, engine)
+    d = jnp.minimum(ranks, target.scale_up_domain)
+    latency = jnp.maximum(engine.all_reduce_s, target.scale_up_latency_s)
+    domains = jnp.maximum(ranks / target.scale_up_domain, 1.0)
+    inside = ramp(d - 1.0) * latency + (d - 1.0) / d * size_bytes / inside_rate
+    crossing = (domains - 1.0) / domains * size_bytes / d / outside_rate
+    far = ramp(domains - 1.0) * engine.cross_node_latency_factor * latency
+    return inside + crossing + far
+
+
+def all_to_all_time(
+    size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine
+) -> Array:
+    """Dispatch or combine of `size_bytes` that a rank sends to the others of its group.
+
+    The share 1 - d/n of them lies outside the domain and leaves over scale-out; the two links work
+    at the same time, the slower decides.
+    """
+    inside_rate, outside_rate = _rates(target, engine)
+    outside_share = share_above(ranks, target.scale_up_domain)
+    latency = jnp.maximum(engine.all_to_all_s, target.scale_up_latency_s)
+    far = ramp(ranks / target.scale_up_domain - 1.0)
+    fixed = ramp(ranks - 1.0) * latency * (1.0 + far * (engine.cross_node_latency_factor - 1.0))
+    inside = size_bytes * (1.0 - outside_share) / inside_rate
+    return fixed + jnp.maximum(inside, size_bytes * outside_share / outside_rate)
+
+
+def hop_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine) -> Array:
+    """One pipeline stage handing `size_bytes` to the next; stages of `ranks` fill a domain first."""
+    inside_rate, outside_rate = _rates(target, engine)
+    crosses = ramp(2.0 * ranks / target.scale_up_domain - 1.0)
+    rate = 1.0 / ((1.0 - crosses) / inside_rate + crosses / outside_rate)
+    latency = target.scale_up_latency_s + crosses * target.scale_out_latency_s
+    return latency + size_bytes / rate

@@ -1,0 +1,150 @@
+"""What must fit into one accelerator: weights, caches, activations, reserve, as an engine counts."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from dse.cost.attention import kv_growth_bytes, kv_window_bytes
+from dse.cost.gemm import local_shape
+from dse.cost.types import Engine, Layers, Model, Pool, Target
+from dse.struct import Array, Scalar, struct
+
+_LOGIT_BYTES = 4.0
+
+CacheRows = tuple[tuple[Scalar, ...], tuple[Scalar, ...]]  # bytes of a cached row and index row
+Caches = tuple[Array, Array]
+
+
+@struct
+class Memory:
+    """Bytes of one accelerator of a pool (the fullest rank of a stage)."""
+
+    capacity_bytes: Scalar
+    weights_bytes: Scalar
+    activation_bytes: Scalar
+    reserve_bytes: Scalar
+    kv_budget_bytes: Scalar  # left for caches in the engine's accounting; negative: does not fit
+    kv_bytes_per_token: Scalar  # slope: what one more token of context adds
+    state_bytes_per_request: Scalar  # intercept: windows, rings and recurrent states
+    request_bytes: Scalar  # one request at the given context, of one rank
+
+    def resident_requests(self, dp: Scalar) -> Array:
+        """Requests that a replica of `dp` attention groups can hold at the given context."""
+        return dp * jnp.maximum(self.kv_budget_bytes, 0.0) / jnp.maximum(self.request_bytes, 1.0)
+
+
+def layer_weight_bytes(layers: Layers, pool: Pool) -> Array:
+    """Bytes of a bag of layers on one tensor-parallel rank, all pipeline stages together."""
+    total = jnp.zeros(())
+    for gemm in layers.gemms:
+        k, n = local_shape(gemm, pool)
+        total = total + gemm.layers * gemm.copies * k * n * pool.formats.weight_bytes[gemm.part]
+    for kind in layers.experts:
+        per_expert = kind.n_matrices * kind.hidden * kind.intermediate / pool.expert_tp
+        stored = per_expert * pool.formats.weight_bytes["expert"]
+        total = total + kind.layers * kind.n_experts / pool.ep * stored
+    return total
+
+
+def weight_bytes(model: Model, pool: Pool, engine: Engine) -> Array:
+    """Bytes of weights on one rank of the fullest stage: layers/pp, tables on the first and last.
+
+    Norms and other small tensors are replicated; loading repacks by `repack_frac`. The input table
+    and the head are divided by tp and sit on different stages, so pp > 1 keeps the larger.
+    """
+    layers = layer_weight_bytes(model.main, pool)
+    if model.draft is not None:
+        used = jnp.clip(jnp.asarray(pool.draft_tokens), 0.0, 1.0)
+        layers = layers + used * layer_weight_bytes(model.draft, pool)
+    formats = pool.formats.weight_bytes
+    head = model.vocab * model.hidden * formats["head"] / pool.tp
+    table = model.embedding_parameters * formats["embedding"] / pool.tp
+    split = jnp.clip(pool.pp - 1.0, 0.0, 1.0)
+    tables = (1.0 - split) * (head + table) + split * jnp.maximum(head, table)
+    small = model.small_parameters * formats["norm"]
+    return (1.0 + engine.repack_frac) * (layers + small) / pool.pp + tables
+
+
+def _summed_caches(layers: Layers, rows: CacheRows, pool: Pool, context: Scalar) -> Caches:
+    growth, fixed = jnp.zeros(()), jnp.zeros(())
+    for kind, row, index_row in zip(layers.attention, *rows, strict=True):
+        share = kind.layers / jnp.minimum(pool.tp, kind.kv_heads)
+        growth = growth + share * kv_growth_bytes(kind, row, index_row)
+        fixed = fixed + share * kv_window_bytes(kind, row, context)
+    for state in layers.recurrent:
+        held = state.state_bytes / jnp.minimum(pool.tp, state.heads)
+        fixed = fixed + state.layers * held
+    return growth, fixed
+
+
+def request_caches(model: Model, pool: Pool, context: Scalar) -> Caches:
+    """(bytes per token of context, bytes held however long it is) of one request on one rank.
+
+    Key-value heads divide by min(tp, heads); latent and single-head rows are whole on every rank.
+    The fixed part is windows (full past `context`), rings and recurrent states. Draft layers count
+    once a draft length is chosen.
+    """
+    formats = pool.formats
+    rows = (formats.kv_row_bytes, formats.index_row_bytes)
+    growth, fixed = _summed_caches(model.main, rows, pool, context)
+    if model.draft is not None:
+        used = jnp.clip(jnp.asarray(pool.draft_tokens), 0.0, 1.0)
+        rows = (formats.draft_kv_row_bytes, formats.draft_index_row_bytes)
+        more_growth, more_fixed = _summed_caches(model.draft, rows, pool, context)
+        growth, fixed = growth + used * more_growth, fixed + used * more_fixed
+    return growth / pool.pp, fixed / pool.pp
+
+
+def activation_bytes(model: Model, pool: Pool) -> Array:
+    """Peak of the largest step on one rank: chunk rows plus decoding rows through the widest layer.
+
+    Per row: the residual twice, the widest fused projection and its output; experts add what their
+    tokens gather from every data-parallel rank (dp * rows); logits are fp32.
+    """
+    decode_rows = pool.max_batch / pool.dp * (1.0 + pool.draft_tokens)
+    rows = pool.chunk_tokens + decode_rows
+    widest = jnp.zeros(())
+    for gemm in model.main.gemms:
+        k, n = local_shape(gemm, pool)
+        widest = jnp.maximum(widest, gemm.copies * (k + n))
+    total = rows * (4.0 * model.hidden + 2.0 * widest)
+    for kind in model.main.experts:
+        routed = pool.dp * rows * kind.top_k / pool.ep
+        width = kind.hidden + kind.n_matrices * kind.intermediate / pool.expert_tp
+        gathered = pool.dp * rows * kind.hidden * 2.0 * jnp.clip(pool.dp - 1.0, 0.0, 1.0)
+        total = jnp.maximum(total, rows * 4.0 * model.hidden + gathered + 2.0 * routed * width)
+    logits = decode_rows * model.vocab / pool.tp * _LOGIT_BYTES
+    return total + logits
+
+
+def memory(model: Model, pool: Pool, target: Target, engine: Engine, context: Scalar) -> Memory:
+    """The account of one accelerator at a mean context, in the chosen engine's terms.
+
+    With M visible memory, u the utilization fraction, W weights, A activations and X the reserve:
+    fraction of the total u M - W - A - X; of what is free before weights u (M - X) - W; of what is
+    free after them u (M - W - A - X).
+    """
+    capacity = target.memory_bytes
+    weights = weight_bytes(model, pool, engine)
+    activations = activation_bytes(model, pool)
+    reserve, u = engine.reserve_bytes, engine.utilization_frac
+    of_total = u * capacity - weights - activations - reserve
+    # What the fraction leaves out must still hold the activations.
+    before = jnp.minimum(u * (capacity - reserve), capacity - reserve - activations) - weights
+    after = u * (capacity - weights - activations - reserve)
+    budget = (
+        engine.basis_total * of_total
+        + engine.basis_before_weights * before
+        + engine.basis_after_weights * after
+    )
+    growth, fixed = request_caches(model, pool, context)
+    return Memory(
+        capacity_bytes=capacity,
+        weights_bytes=weights,
+        activation_bytes=activations,
+        reserve_bytes=reserve,
+        kv_budget_bytes=budget,
+        kv_bytes_per_token=growth,
+        state_bytes_per_request=fixed,
+        request_bytes=growth * context + fixed,
+    )

@@ -1,0 +1,90 @@
+"""Routed experts: how many are active, how many rows they get, and the grouped product's time."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from dse.cost.law import Kernel, compute_time, kernel_time, serial_time
+from dse.cost.types import ExpertKind, Law, Pool, Target
+from dse.smooth import padded
+from dse.struct import Array, Scalar
+
+_TILE_AREA = 128.0 * 128.0
+_TINY = 1e-9
+
+
+def rows_per_expert(tokens: Scalar, top_k: Scalar, n_experts: Scalar) -> Scalar:
+    """Mean rows of one expert, T k / E, over all tokens of an expert-parallel domain."""
+    return tokens * top_k / n_experts
+
+
+def active_share(tokens: Scalar, top_k: Scalar, n_experts: Scalar) -> Array:
+    """Share of experts that at least one token picks under a uniform router: 1 - (1 - k/E)^T.
+
+    k is less than E; with k = E every expert is active and the share is 1 to within 1e-9.
+    """
+    miss = jnp.log1p(-jnp.minimum(top_k / n_experts, 1.0 - _TINY))
+    return -jnp.expm1(tokens * miss)
+
+
+def distinct_ranks(ep: Scalar, top_k: Scalar, limit: Scalar) -> Array:
+    """Ranks that hold at least one of a token's k experts: ep (1 - (1 - 1/ep)^k), at most `limit`."""
+    stay = jnp.log1p(-jnp.minimum(1.0 / jnp.maximum(ep, 1.0), 1.0 - 1e-6))
+    return jnp.minimum(-ep * jnp.expm1(top_k * stay), limit)
+
+
+def expert_weight_bytes(kind: ExpertKind, pool: Pool) -> Scalar:
+    """Bytes of one expert's matrices on one rank of its expert tensor parallelism."""
+    parameters = kind.n_matrices * kind.hidden * kind.intermediate / pool.expert_tp
+    return parameters * pool.formats.weight_bytes["expert"]
+
+
+def expert_kernel(
+    tokens: Scalar, kind: ExpertKind, pool: Pool, target: Target, engine_imbalance: Scalar, law: Law
+) -> Kernel:
+    """One layer's grouped product on the hottest rank, over all `tokens` of the replica.
+
+    R* = T k / ep rows (times the imbalance), A* = (E/ep) (1 - (1 - k/E)^T) active experts;
+    flops = 2 mats h i/etp R* with R*/A* padded to row tiles; bytes = A* expert weights plus
+    R* (2 h + 2 i/etp) activations in, out and between.
+    """
+    local = kind.n_experts / pool.ep
+    active = jnp.maximum(local * active_share(tokens, kind.top_k, kind.n_experts), _TINY)
+    spread = 1.0 + (engine_imbalance - 1.0) * (1.0 - 1.0 / pool.ep)
+    rows = tokens * kind.top_k / pool.ep * spread
+    width = kind.intermediate / pool.expert_tp
+    per_row = 2.0 * kind.n_matrices * kind.hidden * width
+    per_expert = padded(rows / active, law.tile_rows)
+    peak = pool.formats.peak_flops_per_s["expert"]
+    compute_s = compute_time(
+        per_row * active * per_expert,
+        peak * law.expert_compute_frac * kind.hidden / (kind.hidden + law.depth_half),
+        units_per_core=active
+        * per_expert
+        * (width * (kind.n_matrices - 1.0) + kind.hidden)
+        / (_TILE_AREA * target.compute_units),
+        serial_s=2.0 * serial_time(kind.hidden, law),
+        law=law,
+    )
+    moved = active * expert_weight_bytes(kind, pool) + rows * (
+        kind.hidden * (pool.formats.activation_bytes + 2.0)
+        + width * (2.0 * (kind.n_matrices - 1.0) + pool.formats.activation_bytes)
+    )
+    bandwidth = target.memory_bandwidth_bytes_per_s
+    memory_s = moved / (bandwidth * law.weight_bandwidth_frac)
+    quantize_s = (
+        pool.formats.quantizes
+        * law.quantize_passes
+        * (3.0 * rows * (kind.hidden + width) / (bandwidth * law.element_bandwidth_frac))
+    )
+    return Kernel(
+        flops=per_row * rows,
+        bytes=moved,
+        peak_flops_per_s=peak,
+        compute_s=compute_s,
+        memory_s=memory_s,
+        # Two grouped products and the permutations around them are separate launches.
+        time_s=kernel_time(compute_s, memory_s, law) + quantize_s + 2.0 * law.kernel_s,
+        name="experts",
+        term="experts",
+    )

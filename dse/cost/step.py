@@ -1,0 +1,260 @@
+"""One step of a replica: prompt rows, decoding rows, or both, through every layer.
+
+    t_step   = max(t_device, t_host_overlapped) + t_host
+    t_device = sum over layers (kernels + exposed communication + layer overhead) + head
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jax.numpy as jnp
+
+from dse.cost import attention, recurrent
+from dse.cost.collective import all_gather_time, all_reduce_time, all_to_all_time, hop_time
+from dse.cost.gemm import gemm_kernel
+from dse.cost.law import Kernel, times
+from dse.cost.moe import distinct_ranks, expert_kernel
+from dse.cost.types import (
+    Breakdown,
+    DecodeLoad,
+    Engine,
+    GemmKind,
+    Layers,
+    Model,
+    Pool,
+    PrefillLoad,
+    Target,
+)
+from dse.struct import Array, Scalar, struct
+
+_RESIDUAL_BYTES = 2.0
+
+
+def step_rows(prefill: PrefillLoad | None, decode: DecodeLoad | None) -> Scalar:
+    """Token rows in the step, all data-parallel ranks together."""
+    rows: Scalar = jnp.zeros(())
+    if prefill is not None:
+        rows = rows + prefill.rows
+    if decode is not None:
+        rows = rows + decode.requests * decode.rows_per_request
+    return rows
+
+
+def layer_kernels(
+    layers: Layers,
+    pool: Pool,
+    target: Target,
+    engine: Engine,
+    *,
+    prefill: PrefillLoad | None,
+    decode: DecodeLoad | None,
+) -> Iterator[Kernel]:
+    """Every kernel of a bag of layers on one rank, each for all the layers that run it."""
+    law = engine.law
+    tokens = step_rows(prefill, decode)
+    rows = tokens / pool.dp
+    for gemm in layers.gemms:
+        yield times(gemm_kernel(rows, gemm, pool, target, law), gemm.layers)
+    for i, kind in enumerate(layers.attention):
+        for load in (prefill, decode):
+            if load is None:
+                continue
+            if isinstance(load, PrefillLoad):
+                kernel = attention.prefill_kernel(load, i, kind, pool, target, law)
+            else:
+                kernel = attention.decode_kernel(load, i, kind, pool, target, law)
+            yield times(kernel, kind.layers)
+            if kind.has_index:
+                index = attention.index_kernel(load, i, kind, pool, target, law)
+                yield times(index, kind.layers)
+        if kind.has_compressor:
+            compressor = attention.compressor_kernel(rows, kind, target, pool, law)
+            yield times(compressor, kind.layers)
+    for state in layers.recurrent:
+        if prefill is not None:
+            yield times(recurrent.prefill_kernel(prefill, state, pool, target, law), state.layers)
+        if decode is not None:
+            yield times(recurrent.decode_kernel(decode, state, pool, target, law), state.layers)
+    for expert in layers.experts:
+        imbalance = 1.0 if expert.hash_routed else engine.expert_imbalance
+        yield times(expert_kernel(tokens, expert, pool, target, imbalance, law), expert.layers)
+
+
+def elementwise_kernel(
+    rows: Scalar, layers: Layers, model: Model, pool: Pool, target: Target, engine: Engine
+) -> Kernel:
+    """Norms, rotary, residuals, activation functions: rows * hidden * 2 bytes * passes, per layer."""
+    law = engine.law
+    moved = layers.n_layers * rows * model.hidden * _RESIDUAL_BYTES * model.element_passes
+    memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.element_bandwidth_frac)
+    zero = jnp.zeros(())
+    return Kernel(
+        flops=zero,
+        bytes=moved,
+        peak_flops_per_s=target.vector_flops_per_s,
+        compute_s=zero,
+        memory_s=memory_s,
+        time_s=memory_s,
+        name="elementwise",
+        term="elementwise",
+    )
+
+
+def head_kernel(
+    model: Model,
+    pool: Pool,
+    target: Target,
+    engine: Engine,
+    *,
+    prefill: PrefillLoad | None,
+    decode: DecodeLoad | None,
+) -> Kernel:
+    """Logits of the rows that need them: each decoding row, and one row per prompt in the step."""
+    rows: Scalar = jnp.zeros(())
+    if prefill is not None:
+        rows = rows + prefill.rows / jnp.maximum(prefill.rows_per_prompt, 1e-6)
+    if decode is not None:
+        rows = rows + decode.requests * decode.rows_per_request
+    head = GemmKind(
+        k=model.hidden,
+        n_split=model.vocab,
+        n_kv=0.0,
+        n_whole=0.0,
+        kv_heads=1.0,
+        copies=1.0,
+        layers=1.0,
+        name="head",
+        term="head",
+        part="head",
+        shard="column",
+    )
+    return gemm_kernel(rows / pool.dp, head, pool, target, engine.law)
+
+
+def communication(
+    tokens: Scalar, layers: Layers, model: Model, pool: Pool, target: Target, engine: Engine
+) -> dict[str, Array]:
+    """Seconds of the layers' collectives by term, before overlap with compute.
+
+    One all-reduce of T_r h over tp follows each attention block and each dense block. Experts: on
+    one attention rank group (dp = 1) tokens are replicated, and their sum is one all-reduce; with
+    data-parallel attention tokens travel, by dispatch and combine or by all-gather and
+    reduce-scatter, as the engine does it.
+    """
+    size = tokens / pool.dp * model.hidden * _RESIDUAL_BYTES
+    reduce_s = all_reduce_time(size, pool.tp, target, engine)
+    n_blocks = layers.n_mixer_layers + layers.n_dense_layers
+    terms = {"all_reduce": n_blocks * reduce_s}
+    zero = jnp.zeros(())
+    terms["dispatch"], terms["combine"] = zero, zero
+    ranks = pool.tp * pool.dp
+    apart = jnp.clip(pool.dp - 1.0, 0.0, 1.0)
+    for kind in layers.experts:
+        reach = distinct_ranks(pool.ep, kind.top_k, kind.node_limit)
+        away = reach * (1.0 - 1.0 / pool.ep)
+        per_rank = tokens / ranks * kind.hidden
+        send = all_to_all_time(
+            per_rank * away * pool.formats.activation_bytes, pool.ep, target, engine
+        )
+        collect = all_to_all_time(per_rank * away * _RESIDUAL_BYTES, pool.ep, target, engine)
+        gathered = tokens * kind.hidden
+        gather = all_gather_time(gathered * pool.formats.activation_bytes, ranks, target, engine)
+        scatter = all_gather_time(gathered * _RESIDUAL_BYTES, ranks, target, engine)
+        share = engine.all_to_all_share
+        together = all_reduce_time(size, ranks, target, engine)
+        terms["dispatch"] += kind.layers * apart * (share * send + (1.0 - share) * gather)
+        terms["combine"] += kind.layers * apart * (share * collect + (1.0 - share) * scatter)
+        terms["all_reduce"] += kind.layers * (1.0 - apart) * together
+    return terms
+
+
+def step_kernels(
+    model: Model,
+    pool: Pool,
+    target: Target,
+    engine: Engine,
+    *,
+    prefill: PrefillLoad | None = None,
+    decode: DecodeLoad | None = None,
+) -> list[Kernel]:
+    """All kernels of one step of the main model on one rank of each stage, in order of terms."""
+    rows = step_rows(prefill, decode) / pool.dp
+    kernels = list(
+        layer_kernels(model.main, pool, target, engine, prefill=prefill, decode=decode)
+    )
+    kernels.append(elementwise_kernel(rows, model.main, model, pool, target, engine))
+    kernels.append(head_kernel(model, pool, target, engine, prefill=prefill, decode=decode))
+    return kernels
+
+
+@struct
+class StepCost:
+    """One step: seconds by term, and what one accelerator computes and moves in it."""
+
+    terms: Breakdown
+    flops: Scalar
+    bytes: Scalar
+
+    @property
+    def total_s(self) -> Scalar:
+        return self.terms.total()
+
+
+def _draft_seconds(
+    model: Model, pool: Pool, target: Target, engine: Engine, decode: DecodeLoad
+) -> tuple[Array, Array]:
+    """(device, launch) seconds of one pass of the draft layers over one row per request."""
+    assert model.draft is not None
+    one = DecodeLoad(requests=decode.requests, rows_per_request=1.0, context=decode.context)
+    draft_pool = pool.for_draft()
+    device = jnp.zeros(())
+    for kernel in layer_kernels(model.draft, draft_pool, target, engine, prefill=None, decode=one):
+        device = device + kernel.time_s
+    moved = communication(decode.requests, model.draft, model, pool, target, engine)
+    device = device + (1.0 - engine.overlap_frac) * sum(moved.values())
+    device = device + head_kernel(model, pool, target, engine, prefill=None, decode=one).time_s
+    launch = model.draft.n_layers * engine.layer_s
+    return device, launch
+
+
+def step(
+    model: Model,
+    pool: Pool,
+    target: Target,
+    engine: Engine,
+    *,
+    prefill: PrefillLoad | None = None,
+    decode: DecodeLoad | None = None,
+) -> StepCost:
+    """Seconds of one step by term; the terms sum to the step's time.
+
+    A step passes all pipeline stages: its rows travel (pp - 1) hops. Draft layers run once per
+    draft token on decoding steps and are charged to the term of each kernel.
+    """
+    terms = {name: jnp.zeros(()) for name in Breakdown.__dataclass_fields__}
+    flops, moved = jnp.zeros(()), jnp.zeros(())
+    for kernel in step_kernels(model, pool, target, engine, prefill=prefill, decode=decode):
+        terms[kernel.term] = terms[kernel.term] + kernel.time_s
+        flops, moved = flops + kernel.flops, moved + kernel.bytes
+    tokens = step_rows(prefill, decode)
+    exposed = 1.0 - engine.overlap_frac
+    for name, seconds in communication(tokens, model.main, model, pool, target, engine).items():
+        terms[name] = terms[name] + exposed * seconds
+    size = tokens / pool.dp * model.hidden * _RESIDUAL_BYTES / pool.tp
+    hop = hop_time(size, pool.tp * pool.dp, target, engine)
+    terms["pipeline"] = terms["pipeline"] + (pool.pp - 1.0) * hop
+    n_expert_layers = sum((kind.layers for kind in model.main.experts), jnp.zeros(()))
+    terms["launch"] = (
+        model.main.n_layers * engine.layer_s + n_expert_layers * engine.expert_layer_s
+    )
+    if decode is not None and model.draft is not None:
+        device, launch = _draft_seconds(model, pool, target, engine, decode)
+        terms["draft"] = pool.draft_tokens * (device + launch)
+    device_s = sum(terms.values(), jnp.zeros(()))
+    requests = decode.requests if decode is not None else 0.0
+    hidden_host = jnp.maximum(engine.host_overlapped_s_per_step - device_s, 0.0)
+    terms["host"] = (
+        hidden_host + engine.host_s_per_step + engine.host_s_per_request * requests
+    )
+    return StepCost(terms=Breakdown(**terms), flops=flops, bytes=moved)

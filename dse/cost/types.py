@@ -1,0 +1,295 @@
+"""The arrays that the cost functions take: a target, an engine, a model, a design, a load.
+
+All are pytrees of scalars in SI units, written for one design point; `vmap` stays outside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dse.struct import Scalar, static, struct
+
+
+@struct
+class Target:
+    """One accelerator and its links, as the data sheet has them (never derated)."""
+
+    memory_bandwidth_bytes_per_s: Scalar
+    memory_bytes: Scalar  # what an engine can see
+    compute_units: Scalar
+    scale_up_bytes_per_s: Scalar  # one direction, per accelerator
+    scale_up_latency_s: Scalar
+    scale_up_domain: Scalar  # accelerators that reach each other over it
+    scale_up_dimensions: Scalar  # links a ring can use at once: 1 switched, 2-3 torus
+    scale_out_bytes_per_s: Scalar
+    scale_out_latency_s: Scalar
+    host_link_bytes_per_s: Scalar
+    vector_flops_per_s: Scalar  # peak of the widest matrix dtype, for work that no dtype speeds up
+    power_w: Scalar  # 0 where unknown: the lowering withholds the metric
+    idle_power_w: Scalar
+    price_usd_per_hour: Scalar  # 0 where unknown: the lowering withholds the metric
+
+
+@struct
+class Law:
+    """Parameters of the kernel law shared by every operator (`dse.cost.law`)."""
+
+    kernel_s: Scalar  # t_0: launch and tail of one kernel
+    tile_rows: Scalar  # b_m
+    tile_columns: Scalar  # b_n
+    depth_half: Scalar  # k_h: depth at which half of the peak is reached
+    serial_s: Scalar  # c_s: one pass over a depth of 1024
+    serial_power: Scalar  # b_s
+    wave_overhead: Scalar  # g
+    width_offset: Scalar  # d_o: softmax work as extra head width
+    group_tile: Scalar  # g_m: query heads per key head are padded to about this
+    gemm_compute_frac: Scalar
+    expert_compute_frac: Scalar
+    prefill_attention_compute_frac: Scalar
+    decode_attention_compute_frac: Scalar
+    weight_bandwidth_frac: Scalar
+    kv_bandwidth_frac: Scalar
+    element_bandwidth_frac: Scalar
+    quantize_passes: Scalar  # q_a: traffic of quantizing activations on the fly
+    exponent: float = static(default=2)
+
+
+@struct
+class Engine:
+    """What a serving engine adds to its kernels, and how it schedules and counts memory."""
+
+    law: Law
+    layer_s: Scalar  # launch gaps and small operators per layer
+    expert_layer_s: Scalar  # on top, per layer with experts
+    host_s_per_step: Scalar  # on the critical path
+    host_s_per_request: Scalar
+    host_overlapped_s_per_step: Scalar  # hidden unless longer than the device's step
+    all_reduce_s: Scalar  # fixed part of one collective inside a domain
+    all_to_all_s: Scalar
+    cross_node_latency_factor: Scalar
+    link_frac: Scalar  # share of a link's peak that collectives reach
+    overlap_frac: Scalar  # share of communication hidden behind compute
+    all_to_all_share: Scalar  # 1: dispatch and combine; 0: all-gather and reduce-scatter
+    expert_imbalance: Scalar  # hottest rank's rows over the mean
+    ttft_base_s: Scalar
+    ttft_steps: Scalar  # steps that the scheduler loses before the first token
+    ttft_s_per_prompt_token: Scalar
+    start_burst: Scalar  # share of a closed loop's first wave that waits; 0 in steady state
+    mixes_phases: Scalar  # 1: a prompt chunk shares the step with decoding rows; 0: alternates
+    draft_acceptance_frac: Scalar
+    utilization_frac: Scalar
+    basis_total: Scalar  # one of the three is 1: what the fraction is a fraction of
+    basis_before_weights: Scalar
+    basis_after_weights: Scalar
+    reserve_bytes: Scalar
+    repack_frac: Scalar  # weights grow by this when loaded
+    transfer_latency_s: Scalar
+    transfer_ramp_bytes: Scalar  # message size at which half of the link's rate is reached
+    holds_first_token: Scalar  # 1: the first token waits for the key-value transfer
+    compute_power_frac: Scalar
+    memory_power_frac: Scalar
+
+
+@struct
+class GemmKind:
+    """Weight matrices of one part with one inner width, fused as engines fuse them.
+
+    Columns of a rank: n_split/tp + n_kv/min(tp, kv_heads) + n_whole; rows of the matrix: k/tp when
+    `shard` is "row".
+    """
+
+    k: Scalar
+    n_split: Scalar
+    n_kv: Scalar
+    n_whole: Scalar
+    kv_heads: Scalar
+    copies: Scalar
+    layers: Scalar
+    name: str = static()
+    term: str = static()  # the field of `Breakdown` that it is charged to
+    part: str = static()
+    shard: str = static()
+
+
+@struct
+class AttentionKind:
+    """Softmax attention layers of one kind (`dse.arch.types.Attention` with numbers as arrays)."""
+
+    layers: Scalar
+    q_heads: Scalar
+    kv_heads: Scalar
+    prefill_width: Scalar  # d_qk + d_v of a head when keys and values are expanded
+    decode_width: Scalar  # d_qk + d_v of a head against the cached row
+    window: Scalar  # 0 where there is none
+    compression: Scalar
+    top_k: Scalar
+    index_heads: Scalar
+    index_dim: Scalar
+    compressor_state_bytes: Scalar  # held per request
+    compressor_step_bytes: Scalar  # touched per token
+    has_window: bool = static(default=False)
+    has_global: bool = static(default=True)
+    has_top_k: bool = static(default=False)
+    has_index: bool = static(default=False)
+    has_compressor: bool = static(default=False)
+    is_chunked: bool = static(default=False)
+
+
+@struct
+class RecurrentKind:
+    """Layers whose history is a state of fixed size."""
+
+    layers: Scalar
+    heads: Scalar
+    k_dim: Scalar
+    v_dim: Scalar
+    conv_channels: Scalar
+    conv_width: Scalar
+    state_bytes: Scalar  # read and written per decoded token
+
+
+@struct
+class ExpertKind:
+    """Routed experts."""
+
+    layers: Scalar
+    n_experts: Scalar
+    top_k: Scalar
+    hidden: Scalar
+    intermediate: Scalar
+    n_matrices: Scalar
+    node_limit: Scalar  # groups that one token's experts may span
+    hash_routed: bool = static(default=False)
+
+
+@struct
+class Layers:
+    """A bag of layers: what one step passes through (the model, or its draft layers)."""
+
+    n_layers: Scalar
+    n_mixer_layers: Scalar  # layers with attention or a recurrent state: one all-reduce each
+    n_dense_layers: Scalar  # layers whose feed-forward part is dense: one all-reduce each
+    gemms: tuple[GemmKind, ...]
+    attention: tuple[AttentionKind, ...]
+    recurrent: tuple[RecurrentKind, ...]
+    experts: tuple[ExpertKind, ...]
+
+
+@struct
+class Model:
+    """A model as the cost functions see it."""
+
+    hidden: Scalar
+    vocab: Scalar
+    main: Layers
+    draft: Layers | None
+    element_passes: Scalar  # times a row of `hidden` crosses memory per layer, outside the kernels
+    small_parameters: Scalar  # norms and the like, replicated
+    embedding_parameters: Scalar  # input table (0 when tied)
+
+
+@struct
+class Formats:
+    """A pool's number formats: a table lookup on the grid, a mixture when relaxed."""
+
+    weight_bytes: dict[str, Scalar]  # per parameter and part, scales included
+    peak_flops_per_s: dict[str, Scalar]  # of the widest operand, per part
+    activation_bytes: Scalar
+    quantizes: Scalar  # 1 where activations are quantized on the fly
+    attention_flops_per_s: Scalar
+    index_flops_per_s: Scalar
+    kv_row_bytes: tuple[Scalar, ...]  # per cached row and attention kind, all heads
+    index_row_bytes: tuple[Scalar, ...]
+    supported: Scalar  # 1 where the target runs this combination
+    draft_kv_row_bytes: tuple[Scalar, ...]
+    draft_index_row_bytes: tuple[Scalar, ...]
+
+    def for_draft(self) -> Formats:
+        """The formats with the draft layers' cached rows in place of the model's."""
+        return dataclasses.replace(
+            self,
+            kv_row_bytes=self.draft_kv_row_bytes,
+            index_row_bytes=self.draft_index_row_bytes,
+        )
+
+
+@struct
+class Pool:
+    """One pool of identical replicas (all of a colocated deployment, or one of two)."""
+
+    tp: Scalar
+    dp: Scalar
+    ep: Scalar
+    pp: Scalar
+    max_batch: Scalar  # decoding requests of one replica, all its data-parallel ranks together
+    chunk_tokens: Scalar  # prompt tokens of one step, per data-parallel rank
+    replicas: Scalar
+    draft_tokens: Scalar
+    formats: Formats
+
+    @property
+    def accelerators(self) -> Scalar:
+        """Of one replica."""
+        return self.tp * self.dp * self.pp
+
+    def with_degrees(self, *, tp: Scalar, pp: Scalar) -> Pool:
+        """The pool with other degrees of tensor and pipeline parallelism."""
+        return dataclasses.replace(self, tp=tp, pp=pp)
+
+    def for_draft(self) -> Pool:
+        """The pool as the draft layers see it."""
+        return dataclasses.replace(self, formats=self.formats.for_draft())
+
+    @property
+    def expert_tp(self) -> Scalar:
+        return self.tp * self.dp / self.ep
+
+
+@struct
+class PrefillLoad:
+    """Prompt rows in a step: `rows` per replica, spread evenly over the positions start..end.
+
+    `start` counts tokens already cached; for one chunk start..end is the chunk itself, for the mean
+    chunk of a prompt it is the whole prompt.
+    """
+
+    rows: Scalar
+    rows_per_prompt: Scalar  # new rows of one prompt in this step
+    start: Scalar
+    end: Scalar
+
+
+@struct
+class DecodeLoad:
+    """Decoding requests in a step: per replica, each with `rows_per_request` new rows."""
+
+    requests: Scalar
+    rows_per_request: Scalar
+    context: Scalar
+
+
+@struct
+class Breakdown:
+    """Seconds of one step by what they are spent on; the terms sum to the step's time."""
+
+    attention_projections: Scalar
+    attention: Scalar
+    indexer: Scalar
+    compressor: Scalar
+    recurrent: Scalar
+    mlp: Scalar
+    experts: Scalar
+    router: Scalar
+    elementwise: Scalar
+    head: Scalar
+    all_reduce: Scalar
+    dispatch: Scalar
+    combine: Scalar
+    pipeline: Scalar
+    launch: Scalar
+    draft: Scalar
+    host: Scalar
+
+    def total(self) -> Scalar:
+        """Seconds of the step."""
+        return sum(vars(self).values())  # type: ignore[no-any-return]

@@ -1,0 +1,35 @@
+"""One decorator for the frozen dataclasses that travel through jax as pytrees."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+
+Array = jax.Array
+# A number that jax may trace: what every non-static field of a struct holds.
+Scalar = jax.Array | float
+
+T = TypeVar("T")
+
+
+def static(**kwargs: Any) -> Any:
+    """A field that is part of the program's shape: changing it compiles anew. Strings belong here."""
+    return dataclasses.field(metadata={"static": True}, **kwargs)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
+def struct(cls: type[T]) -> type[T]:
+    """Makes `cls` a frozen dataclass and a pytree whose leaves are its non-static fields."""
+    frozen = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(frozen)  # type: ignore[arg-type]
+    meta = [f.name for f in fields if f.metadata.get("static")]
+    data = [f.name for f in fields if not f.metadata.get("static")]
+    jax.tree_util.register_dataclass(frozen, data_fields=data, meta_fields=meta)
+    return frozen
+
+
+def replace(instance: T, **changes: Any) -> T:
+    """A copy of a struct with some fields changed."""
+    return dataclasses.replace(instance, **changes)  # type: ignore[type-var]
