@@ -75,7 +75,6 @@ class Engine:
     ttft_steps: Scalar  # steps that the scheduler loses before the first token
     ttft_s_per_prompt_token: Scalar
     start_burst: Scalar  # share of a closed loop's first wave that waits; 0 in steady state
-    mixes_phases: Scalar  # 1: a prompt chunk shares the step with decoding rows; 0: alternates
     draft_acceptance_frac: Scalar
     utilization_frac: Scalar
     basis_total: Scalar  # one of the three is 1: what the fraction is a fraction of
@@ -88,6 +87,12 @@ class Engine:
     holds_first_token: Scalar  # 1: the first token waits for the key-value transfer
     compute_power_frac: Scalar
     memory_power_frac: Scalar
+    # True: a prompt chunk shares the step with decoding rows; False: steps alternate.
+    mixes_phases: bool = static(default=True)
+
+    def alternating(self) -> Engine:
+        """The engine as it runs a prompt when nobody decodes."""
+        return dataclasses.replace(self, mixes_phases=False)
 
 
 @struct

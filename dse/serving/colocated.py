@@ -1,0 +1,194 @@
+"""One replica that prefills and decodes.
+
+With V a decode step, W the work that a prompt adds to the steps that carry it, and AL tokens
+accepted per step:  TPOT = V / AL + B W / (O - 1)  and  X = B / ((O - 1) TPOT)  requests/s.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.cost.step import StepCost, step
+from dse.cost.types import DecodeLoad, Engine, Model, Pool, PrefillLoad, Target
+from dse.serving.solve import Problem, Times, operating_batch
+from dse.serving.speculative import accepted_length
+from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic
+from dse.serving.waiting import gated_wait
+from dse.struct import Array, Scalar
+
+# Slots are taken by chance: B + 2.33 sqrt(B) <= slots keeps the chance of none free near 1 %.
+_SLOT_QUANTILE = 2.33
+
+
+class Setting(NamedTuple):
+    """Everything that a replica's operating point depends on (a pytree of scalars)."""
+
+    model: Model
+    pool: Pool
+    target: Target
+    engine: Engine
+    traffic: Traffic
+    limits: Limits
+    slots: Array  # decoding requests of one replica that slots and memory allow
+
+
+def chunks(traffic: Traffic, pool: Pool) -> Array:
+    """Chunk budgets that a prompt fills, max(1, S / c).
+
+    Not rounded up: the budget that a prompt leaves over goes to the next one, and prompt lengths
+    are not multiples of the chunk.
+    """
+    return jnp.maximum(traffic.new_prompt_tokens / pool.chunk_tokens, 1.0)
+
+
+def chunk_load(traffic: Traffic, pool: Pool) -> PrefillLoad:
+    """The mean chunk of a prompt on each attention rank of a replica."""
+    rows = traffic.new_prompt_tokens / chunks(traffic, pool)
+    return PrefillLoad(
+        rows=rows * pool.dp,
+        rows_per_prompt=rows,
+        start=traffic.isl_tokens * traffic.prefix_hit_frac,
+        end=traffic.isl_tokens,
+    )
+
+
+def decode_load(batch: Scalar, traffic: Traffic, pool: Pool) -> DecodeLoad:
+    """B requests of a replica, in pp micro-batches, at the mean context."""
+    return DecodeLoad(
+        requests=batch / pool.pp,
+        rows_per_request=1.0 + pool.draft_tokens,
+        context=traffic.mean_context,
+    )
+
+
+def decode_step(s: Setting, batch: Scalar) -> StepCost:
+    """A step of B decoding requests and no prompt."""
+    load = decode_load(batch, s.traffic, s.pool)
+    return step(s.model, s.pool, s.target, s.engine, decode=load)
+
+
+def prompt_step(s: Setting, batch: Scalar) -> StepCost:
+    """A step that carries a chunk: alone, or with B decoding requests where the engine mixes."""
+    prefill = chunk_load(s.traffic, s.pool)
+    if s.engine.mixes_phases:
+        decode = decode_load(batch, s.traffic, s.pool)
+        return step(s.model, s.pool, s.target, s.engine, prefill=prefill, decode=decode)
+    return step(s.model, s.pool, s.target, s.engine, prefill=prefill)
+
+
+def _times(s: Setting, batch: Array) -> Times:
+    """(V, W): W = chunks * (step with the chunk - step without) / (dp pp), per request."""
+    decode_s = jnp.asarray(decode_step(s, batch).total_s)
+    chunk_s = jnp.asarray(prompt_step(s, batch).total_s)
+    extra = chunk_s - decode_s if s.engine.mixes_phases else chunk_s
+    return decode_s, extra * chunks(s.traffic, s.pool) / (s.pool.dp * s.pool.pp)
+
+
+class Flow(NamedTuple):
+    """What follows from a batch and its step times, per replica."""
+
+    rate: Array
+    tpot_s: Array
+    ttft_s: Array
+    longest_gap_s: Array
+
+
+def flow(s: Setting, batch: Array, times: Times) -> Flow:
+    """Rates and latencies of a replica at B decoding requests.
+
+    TTFT = own chunks (V each, and W) + wait of the gated queue + base + lost steps + per-token cost
+    + the first wave of a closed loop, in which prompts queue behind each other.
+    """
+    decode_s, work_s = times
+    traffic, engine, pool = s.traffic, s.engine, s.pool
+    gaps = jnp.maximum(traffic.gaps, 1e-3)
+    accepted = accepted_length(pool.draft_tokens, engine.draft_acceptance_frac)
+    tpot_s = decode_s / accepted + batch * work_s / gaps
+    rate = batch / (gaps * tpot_s)
+    n_chunks = chunks(traffic, pool)
+    passes = n_chunks if engine.mixes_phases else 0.0
+    hand_over = (n_chunks + pool.pp - 1.0) / (n_chunks * pool.pp)
+    own = (work_s * pool.dp * pool.pp + passes * decode_s) * hand_over
+    others, burst = jnp.ones(()), jnp.zeros(())
+    if traffic.load_kind == CLOSED:
+        clients = traffic.load / pool.replicas
+        others = jnp.maximum(clients - 1.0, 0.0) / jnp.maximum(clients, 1.0)
+        burst = engine.start_burst * jnp.maximum(clients - 1.0, 0.0) * work_s
+    # A prompt waits for the step in progress; with nobody decoding there is none.
+    busy = others * -jnp.expm1(-batch)
+    wait = gated_wait(others * rate, work_s, traffic.isl_cv, decode_s, n_chunks / pool.dp)
+    ttft_s = (
+        own
+        + busy * wait
+        + burst
+        + engine.ttft_base_s
+        + engine.ttft_steps * decode_s
+        + engine.ttft_s_per_prompt_token * traffic.isl_tokens
+    )
+    gap = decode_s + work_s * pool.dp * pool.pp / n_chunks
+    return Flow(rate, tpot_s, ttft_s, gap)
+
+
+def _margin(s: Setting, batch: Array, times: Times) -> Array:
+    """Grows with B; at most 0 where B is allowed (see `dse.serving.types` for the load kinds)."""
+    at = flow(s, batch, times)
+    traffic, pool = s.traffic, s.pool
+    if traffic.load_kind == FULL:
+        return batch / s.slots - 1.0
+    if traffic.load_kind == CLOSED:
+        clients = traffic.load / pool.replicas
+        return (batch + at.rate * at.ttft_s) / clients - 1.0
+    if traffic.load_kind == OPEN:
+        return at.rate * pool.replicas / traffic.load - 1.0
+    if traffic.load_kind == GOODPUT:
+        end_to_end = at.ttft_s + traffic.gaps * at.tpot_s
+        ratio = jnp.maximum(at.ttft_s / s.limits.ttft_mean_s, at.tpot_s / s.limits.tpot_mean_s)
+        ratio = jnp.maximum(ratio, at.tpot_s / s.limits.itl_mean_s)
+        return jnp.maximum(ratio, end_to_end / s.limits.e2e_mean_s) - 1.0
+    raise ValueError(f"unknown load kind {traffic.load_kind!r}")
+
+
+def usable_slots(slots: Array) -> Array:
+    """Largest mean B with B + 2.33 sqrt(B) <= slots, for arrivals by chance."""
+    half = _SLOT_QUANTILE / 2.0
+    return (jnp.sqrt(slots + half * half) - half) ** 2
+
+
+def _cap(s: Setting) -> Array:
+    if s.traffic.load_kind in (GOODPUT, OPEN):
+        return usable_slots(s.slots)
+    return s.slots
+
+
+def operate(s: Setting, n_refinements: int) -> Point:
+    """The operating point of a colocated deployment of identical replicas."""
+    problem = Problem(_times, _margin, _cap, n_refinements)
+    batch = operating_batch(problem, s)
+    at = flow(s, batch, _times(s, batch))
+    traffic, replicas = s.traffic, s.pool.replicas
+    gaps = jnp.maximum(traffic.gaps, 1e-3)
+    decode_s, work_s = _times(s, batch)
+    ttft_s = at.ttft_s
+    saturation = jnp.zeros(())
+    if traffic.load_kind == CLOSED:
+        # Little's law; equal to the formula above at a root, and right where slots bind.
+        clients = traffic.load / replicas
+        ttft_s = jnp.maximum(clients / at.rate - gaps * at.tpot_s, 0.0)
+    elif traffic.load_kind == OPEN:
+        saturation = traffic.load / (at.rate * replicas)
+    return Point(
+        requests_per_s=at.rate * replicas,
+        resident_requests=batch * replicas,
+        ttft_s=ttft_s,
+        tpot_s=at.tpot_s,
+        itl_s=at.tpot_s * accepted_length(s.pool.draft_tokens, s.engine.draft_acceptance_frac),
+        longest_gap_s=at.longest_gap_s,
+        prefill_utilization_frac=at.rate * work_s,
+        decode_utilization_frac=jnp.minimum(batch / s.slots, 1.0),
+        link_utilization_frac=jnp.zeros(()),
+        transfer_exposed_s=jnp.zeros(()),
+        saturation=saturation,
+        slots=s.slots,
+    )

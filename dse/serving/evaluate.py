@@ -1,0 +1,189 @@
+"""Pricing one design: the single function behind the grid, the search, the explanation, the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from dse.cost.energy import power, requests_per_usd
+from dse.cost.memory import Memory, memory
+from dse.cost.step import StepCost
+from dse.cost.types import Engine, Pool, Target
+from dse.serving import colocated, disaggregated
+from dse.serving.feasible import Verdict, judge
+from dse.serving.types import Deployment, Outcome, Point, System
+from dse.struct import Array, Scalar
+
+DEFAULT_REFINEMENTS = 3
+
+
+def _slots(pool: Pool, account: Memory) -> Array:
+    """Decoding requests of one replica: the batch limit, or what memory holds if that is fewer."""
+    return jnp.minimum(pool.max_batch, account.resident_requests(pool.dp))
+
+
+def _settings(
+    system: System, design: Deployment, account: Memory
+) -> colocated.Setting | disaggregated.Setting:
+    slots = _slots(design.decode, account)
+    if design.mode == "colocated":
+        return colocated.Setting(
+            system.model,
+            design.decode,
+            system.sink,
+            system.sink_engine,
+            system.traffic,
+            system.limits,
+            slots,
+        )
+    return disaggregated.Setting(
+        model=system.model,
+        prefill=design.prefill,
+        decode=design.decode,
+        source=system.source,
+        sink=system.sink,
+        source_engine=system.source_engine,
+        sink_engine=system.sink_engine,
+        fabric=jnp.stack([jnp.asarray(w) for w in design.fabric]),
+        traffic=system.traffic,
+        limits=system.limits,
+        slots=slots,
+    )
+
+
+def accounts(system: System, design: Deployment) -> tuple[Memory, Memory]:
+    """Memory of a prefill and a decode accelerator (the same one when colocated)."""
+    traffic = system.traffic
+    context = traffic.mean_context
+    decode = memory(system.model, design.decode, system.sink, system.sink_engine, context)
+    if design.mode == "colocated":
+        return decode, decode
+    prefill = memory(
+        system.model, design.prefill, system.source, system.source_engine, traffic.isl_tokens
+    )
+    return prefill, decode
+
+
+def evaluate(
+    system: System, design: Deployment, n_refinements: int = DEFAULT_REFINEMENTS
+) -> Outcome:
+    """Metrics of one design, its memory, and the first limit that it breaks.
+
+    Nothing is NaN or infinite, infeasible designs included: their figures are those of the load
+    that one request makes, and `reason` says why they do not count.
+    """
+    prefill_memory, decode_memory = accounts(system, design)
+    setting = _settings(system, design, decode_memory)
+    if isinstance(setting, colocated.Setting):
+        point = colocated.operate(setting, n_refinements)
+    else:
+        point = disaggregated.operate(setting, n_refinements)
+    metrics = _metrics(system, design, setting, point)
+    verdict: Verdict = judge(system, design, point, prefill_memory, decode_memory)
+    return Outcome(
+        metrics=metrics,
+        reason=verdict.reason,
+        miss=verdict.miss,
+        prefill_memory=prefill_memory,
+        decode_memory=decode_memory,
+        point=point,
+    )
+
+
+def _steps(
+    setting: colocated.Setting | disaggregated.Setting, point: Point, design: Deployment
+) -> tuple[StepCost, StepCost]:
+    batch = point.resident_requests / design.decode.replicas
+    if isinstance(setting, colocated.Setting):
+        alone = setting._replace(engine=setting.engine.alternating())
+        return colocated.prompt_step(alone, batch), colocated.decode_step(setting, batch)
+    return disaggregated.prompt_step(setting), disaggregated.decode_step(setting, batch)
+
+
+def step_costs(system: System, design: Deployment, point: Point) -> tuple[StepCost, StepCost]:
+    """(a chunk alone, a decode step at the operating batch)."""
+    _, account = accounts(system, design)
+    return _steps(_settings(system, design, account), point, design)
+
+
+def _watts(
+    system: System,
+    design: Deployment,
+    setting: colocated.Setting | disaggregated.Setting,
+    point: Point,
+) -> Array:
+    """Mean power of the deployment: what its steps compute and move per second, per accelerator."""
+    prompt, decode = _steps(setting, point, design)
+    n_chunks = colocated.chunks(system.traffic, design.prefill)
+    # A step's figures are of one rank of every stage; in one trip each of the pp stages serves all
+    # pp micro-batches of decoding requests, but one chunk.
+    chunks_per_s = point.requests_per_s * n_chunks / (
+        design.prefill.dp * design.prefill.replicas * design.prefill.pp
+    )
+    steps_per_s = jnp.minimum(point.resident_requests / design.decode.replicas, 1.0) / jnp.maximum(
+        point.itl_s, 1e-9
+    )
+
+    def watts(pool: Pool, target: Target, engine: Engine, flops: Any, moved: Any) -> Array:
+        compute = flops / pool.formats.peak_flops_per_s["attention"]
+        bandwidth = moved / target.memory_bandwidth_bytes_per_s
+        return power(compute, bandwidth, target, engine) * pool.accelerators * pool.replicas
+
+    prefill_flops, prefill_bytes = prompt.flops * chunks_per_s, prompt.bytes * chunks_per_s
+    decode_flops, decode_bytes = decode.flops * steps_per_s, decode.bytes * steps_per_s
+    if design.mode == "colocated":
+        return watts(
+            design.decode,
+            system.sink,
+            system.sink_engine,
+            prefill_flops + decode_flops,
+            prefill_bytes + decode_bytes,
+        )
+    return watts(
+        design.prefill, system.source, system.source_engine, prefill_flops, prefill_bytes
+    ) + watts(design.decode, system.sink, system.sink_engine, decode_flops, decode_bytes)
+
+
+def _metrics(
+    system: System,
+    design: Deployment,
+    setting: colocated.Setting | disaggregated.Setting,
+    point: Point,
+) -> dict[str, Scalar]:
+    traffic = system.traffic
+    accelerators = design.accelerators
+    rate = point.requests_per_s
+    tokens = rate * traffic.osl_tokens
+    usd = design.decode.accelerators * design.decode.replicas * system.sink.price_usd_per_hour
+    if design.mode == "disaggregated":
+        usd = usd + (
+            design.prefill.accelerators
+            * design.prefill.replicas
+            * system.source.price_usd_per_hour
+        )
+    watts = _watts(system, design, setting, point)
+    return {
+        "ttft_mean_s": point.ttft_s,
+        "tpot_mean_s": point.tpot_s,
+        "itl_mean_s": point.itl_s,
+        "e2e_mean_s": point.ttft_s + traffic.gaps * point.tpot_s,
+        "longest_gap_s": point.longest_gap_s,
+        "requests_per_s": rate,
+        "output_tokens_per_s": tokens,
+        "output_tokens_per_s_per_accelerator": tokens / accelerators,
+        "output_tokens_per_s_per_user": 1.0 / jnp.maximum(point.tpot_s, 1e-9),
+        "goodput_requests_per_s": rate,
+        "goodput_requests_per_s_per_accelerator": rate / accelerators,
+        "goodput_requests_per_usd": requests_per_usd(rate, usd),
+        "goodput_requests_per_joule": rate / jnp.maximum(watts, 1e-9),
+        "energy_j_per_output_token": watts / jnp.maximum(tokens, 1e-9),
+        "power_w": watts,
+        "price_usd_per_hour": jnp.asarray(usd),
+        "prefill_utilization_frac": point.prefill_utilization_frac,
+        "decode_utilization_frac": point.decode_utilization_frac,
+        "link_utilization_frac": point.link_utilization_frac,
+        "transfer_exposed_s": point.transfer_exposed_s,
+        "resident_requests": point.resident_requests,
+        "accelerators": jnp.asarray(accelerators),
+    }

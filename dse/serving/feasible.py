@@ -1,0 +1,97 @@
+"""Judging a priced design: the first limit that it breaks, and by how much.
+
+The mask is hard: it belongs outside differentiation.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.cost.memory import Memory
+from dse.cost.types import Model, Pool
+from dse.serving.reasons import Reason
+from dse.serving.types import GOODPUT, Deployment, Point, System
+from dse.struct import Array, Scalar
+
+# How closely the operating point is solved for: a promise that binds is met to within this share.
+ROOT_TOLERANCE = 0.01
+_WHOLE = 1e-4
+_HOPELESS = 1e9
+
+
+class Verdict(NamedTuple):
+    reason: Array
+    miss: Array
+
+
+def _divides(whole: Scalar, part: Scalar) -> Array:
+    ratio = whole / part
+    return jnp.abs(ratio - jnp.round(ratio)) < _WHOLE
+
+
+def degrees_fit(model: Model, pool: Pool) -> Array:
+    """True where tp divides query heads, and key-value heads or the reverse; ep divides experts and
+    the ranks; pp does not exceed the layers; draft tokens need draft layers."""
+    fits = (pool.expert_tp > 1.0 - _WHOLE) & _divides(pool.tp * pool.dp, pool.ep)
+    fits = fits & (pool.pp <= model.main.n_layers + 0.5)
+    for kind in model.main.attention:
+        fits = fits & _divides(kind.q_heads, pool.tp)
+        whole = _divides(kind.kv_heads, pool.tp) | _divides(pool.tp, kind.kv_heads)
+        fits = fits & whole
+    for state in model.main.recurrent:
+        fits = fits & _divides(state.heads, pool.tp)
+    for expert in model.main.experts:
+        fits = fits & _divides(expert.n_experts, pool.ep)
+        fits = fits & _divides(expert.intermediate, pool.expert_tp)
+    if not model.main.experts:
+        fits = fits & (pool.ep < 1.5) & (pool.dp < 1.5)
+    if model.draft is None:
+        fits = fits & (pool.draft_tokens < 0.5)
+    return fits
+
+
+def judge(
+    system: System, design: Deployment, point: Point, prefill: Memory, decode: Memory
+) -> Verdict:
+    """The first broken limit in the order of `Reason`, and asked over allowed (1 at the limit)."""
+    limits, traffic = system.limits, system.traffic
+    pools = [(design.decode, decode)]
+    if design.mode == "disaggregated":
+        pools.append((design.prefill, prefill))
+    supported, fits = jnp.asarray(True), jnp.asarray(True)
+    weights, cache = jnp.zeros(()), jnp.zeros(())
+    for pool, account in pools:
+        supported = supported & (pool.formats.supported > 0.5)
+        fits = fits & degrees_fit(system.model, pool)
+        used = account.weights_bytes + account.activation_bytes + account.reserve_bytes
+        budget = account.kv_budget_bytes
+        # Held against what the engine's fraction leaves, so that 1 is the limit in any accounting.
+        weights = jnp.maximum(weights, used / jnp.maximum(used + budget, 1.0))
+        need = account.request_bytes / jnp.maximum(budget, 1.0)
+        cache = jnp.maximum(cache, need)
+    tolerance = 1.0 + (ROOT_TOLERANCE if traffic.load_kind == GOODPUT else 1e-6)
+    end_to_end = point.ttft_s + traffic.gaps * point.tpot_s
+    checks: list[tuple[Reason, Array, Array]] = [
+        (Reason.UNSUPPORTED, ~supported, jnp.asarray(_HOPELESS)),
+        (Reason.DEGREE, ~fits, jnp.asarray(_HOPELESS)),
+        _ratio(Reason.BUDGET, design.accelerators / system.budget_accelerators, 1.0 + 1e-6),
+        _ratio(Reason.WEIGHTS, weights, 1.0),
+        _ratio(Reason.KV, cache, 1.0),
+        _ratio(Reason.SATURATED, point.saturation, 1.0 + 1e-3),
+        _ratio(Reason.TTFT, point.ttft_s / limits.ttft_mean_s, tolerance),
+        _ratio(Reason.TPOT, point.tpot_s / limits.tpot_mean_s, tolerance),
+        _ratio(Reason.ITL, point.tpot_s / limits.itl_mean_s, tolerance),
+        _ratio(Reason.E2E, end_to_end / limits.e2e_mean_s, tolerance),
+    ]
+    reason, miss = jnp.asarray(int(Reason.OK)), jnp.ones(())
+    for code, broken, by in reversed(checks):
+        reason = jnp.where(broken, int(code), reason)
+        miss = jnp.where(broken, by, miss)
+    return Verdict(reason, jnp.minimum(miss, _HOPELESS))
+
+
+def _ratio(code: Reason, ratio: Scalar, limit: float) -> tuple[Reason, Array, Array]:
+    value = jnp.asarray(ratio)
+    return code, value > limit, value
