@@ -1,0 +1,122 @@
+"""The `dse` command: finds a sub-command, loads it, runs it.
+
+A sub-command is a function in a module of its own, named in `COMMANDS`. Its first parameter is the
+`Session`; the others are typer parameters; it returns an exit code or None. The common options are
+added here. Modules of sub-commands import what is heavy inside the function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+
+from dse import __version__
+from dse.cli import options
+from dse.cli.outcome import guard, reader_left
+from dse.cli.session import Session
+
+# Name -> (module, function); the order is the order of the help.
+COMMANDS: Final = {
+    "list": ("dse.cli.list", "list_names"),
+    "show": ("dse.cli.show", "show"),
+    "check": ("dse.cli.check", "check"),
+    "schema": ("dse.cli.schema", "schema"),
+    "doctor": ("dse.cli.doctor", "doctor"),
+}
+
+SubCommand = Callable[..., int | None]
+
+_COMMON: Final = {
+    "json": (options.Json, False),
+    "quiet": (options.Quiet, False),
+    "verbose": (options.Verbose, 0),
+    "debug": (options.Debug, False),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit; this is what the `dse` program calls."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    _keep_odd_characters()
+    try:
+        build(given)(given, prog_name="dse")
+        code: Any = 0
+    except SystemExit as done:
+        piped = isinstance(done.__context__, BrokenPipeError)
+        code = reader_left() if piped else done.code
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = reader_left()
+    sys.exit(code)
+
+
+def build(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The typer application, with only the sub-command that the arguments name, if they do."""
+    app = typer.Typer(
+        name="dse",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    wanted = arguments[0] if arguments else ""
+    for name in [wanted] if wanted in COMMANDS else COMMANDS:
+        module, function = COMMANDS[name]
+        app.command(name)(with_common_options(getattr(import_module(module), function)))
+    return app
+
+
+def with_common_options(function: SubCommand) -> Callable[..., None]:
+    """The function as typer sees it: without its Session, with the options that all take."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+
+    def run(**values: Any) -> None:
+        common = {name: values.pop(name) for name in _COMMON}
+        session = Session(
+            json=common["json"],
+            verbosity=-1 if common["quiet"] else common["verbose"],
+            debug=common["debug"],
+        )
+        session.start_logging()
+        raise typer.Exit(guard(session, lambda: function(session, **values)))
+
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in _COMMON.items()
+    ]
+    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *shared]}
+    run.__name__ = function.__name__
+    run.__doc__ = function.__doc__
+    return run
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"dse {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    """Find how to serve a large language model: the best deployment, and why."""
+
+
+def _keep_odd_characters() -> None:
+    """A terminal that cannot show a character gets its escape, not a crash."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")

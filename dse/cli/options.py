@@ -1,0 +1,60 @@
+"""Options that several sub-commands take, each written once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dse.errors import SpecError
+
+COMMON_PANEL = "Common options"
+
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON document.", rich_help_panel=COMMON_PANEL),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Only errors on stderr.", rich_help_panel=COMMON_PANEL),
+]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "--verbose",
+        "-v",
+        count=True,
+        metavar="",
+        help="Say more; -vv says everything.",
+        show_default=False,
+        rich_help_panel=COMMON_PANEL,
+    ),
+]
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", help="Show tracebacks.", rich_help_panel=COMMON_PANEL),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Override a value of the study, such as space.max_batch=8; repeatable.",
+        show_default=False,
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, metavar="N", help="Seed of every random choice."),
+]
+
+
+def parse_overrides(overrides: list[str] | None) -> list[tuple[str, str]]:
+    """`["a.b=1"]` to `[("a.b", "1")]`; the value keeps any further `=`."""
+    pairs = []
+    for text in overrides or []:
+        path, equals, value = text.partition("=")
+        if not equals or not path.strip():
+            raise SpecError.of(f"{text!r} is not PATH=VALUE", file="--set")
+        pairs.append((path.strip(), value.strip()))
+    return pairs
