@@ -1,0 +1,104 @@
+"""Which engine a study uses, and which of its parameters it overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import (
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+
+from dse import catalog
+from dse.errors import SpecError
+from dse.spec.base import Location, Spec, fault, folder_of, unknown_key
+from dse.spec.engine import PARAMETERS
+from dse.spec.quantity import Name, Quantity
+from dse.spec.sourced import Sourced
+
+
+class EngineChoice(Spec):
+    """An engine's name, optionally `name@version`, with parameters that replace its own.
+
+    Written as a name, or as a mapping whose keys beside `name` are engine parameters.
+    """
+
+    name: Name
+    parameters: dict[str, Sourced] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_written(cls, raw: Any) -> Any:
+        if isinstance(raw, str):
+            return {"name": raw}
+        if not isinstance(raw, Mapping):
+            return raw
+        nested = raw.get("parameters")
+        nested = nested if isinstance(nested, Mapping) else {}
+        flat = {key: value for key, value in raw.items() if key not in ("name", "parameters")}
+        written: list[tuple[Location, Any]] = [((str(key),), flat[key]) for key in flat]
+        written += [(("parameters", str(key)), nested[key]) for key in nested]
+        found: list[InitErrorDetails] = []
+        parameters = {}
+        for at, value in written:
+            try:
+                parameters[str(at[-1])] = _parameter(str(at[-1]), value)
+            except PydanticCustomError as error:
+                found.append(InitErrorDetails(type=error, loc=at, input=value))
+        if found:
+            raise ValidationError.from_exception_data(cls.__name__, found)
+        return {key: raw[key] for key in ("name",) if key in raw} | {"parameters": parameters}
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str, info: ValidationInfo) -> str:
+        plain = name.partition("@")[0]
+        if not catalog.is_path(name) and not catalog.names("engines"):
+            return name
+        try:
+            path = catalog.resolve("engines", plain, folder_of(info.context))
+        except SpecError as error:
+            raise fault(error.faults[0].message) from None
+        if not catalog.is_path(name):
+            return name
+        if not path.is_file():
+            raise fault(f"found {name!r:.80}; no such file")
+        return str(path)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        parameter = handler.resolve_ref_schema(handler(schema))["properties"]["parameters"]
+        value = parameter["additionalProperties"]
+        name = {"type": "string", "examples": list(catalog.names("engines"))}
+        own = {
+            key: {**value, "description": rule.meaning} if "$ref" not in value else value
+            for key, rule in PARAMETERS.items()
+        }
+        whole = {
+            "type": "object",
+            "properties": {"name": name, "parameters": parameter, **own},
+            "required": ["name"],
+            "additionalProperties": False,
+        }
+        return {"anyOf": [name, whole], "description": cls.__doc__ or ""}
+
+
+def _parameter(name: str, raw: Any) -> Any:
+    rule = PARAMETERS.get(name)
+    if rule is None:
+        raise fault(unknown_key(name, ("name", *PARAMETERS)))
+    if isinstance(raw, Sourced):
+        return raw
+    quantity = Quantity(rule.dimension, rule.low, rule.high, zero=rule.zero)
+    if isinstance(raw, Mapping):
+        return {**raw, "value": quantity.parse(raw.get("value"))}
+    return quantity.parse(raw)

@@ -1,0 +1,36 @@
+"""Validated blocks back to the plain data that YAML writes, in SI and without defaults of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dse.spec.base import Spec
+from dse.spec.choice import EngineChoice
+from dse.spec.sourced import Sourced
+
+
+def plain_data(value: Any) -> Any:
+    """Dicts, lists and scalars that validate to an equal block again.
+
+    What is absent (None) or empty is left out; numbers are SI, whole ones without a point.
+    """
+    if isinstance(value, EngineChoice):
+        own = {name: plain_data(number) for name, number in value.parameters.items()}
+        return {"name": value.name, **own}
+    if isinstance(value, Sourced) and set(value.model_fields_set) <= {"value"}:
+        return plain_data(value.value)
+    if isinstance(value, Spec):
+        fields = {name: getattr(value, name) for name in type(value).model_fields}
+        return {name: plain_data(field) for name, field in fields.items() if _is_set(field)}
+    if isinstance(value, Mapping):
+        return {key: plain_data(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain_data(inner) for inner in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
+
+
+def _is_set(value: Any) -> bool:
+    return value is not None and value != "" and value != () and value != {}
