@@ -46,7 +46,9 @@ class Linear:
 
     `copies` matrices of that shape act side by side (grouped projections); parameters are
     `k * n * copies + bias`. `shard` says what attention tensor parallelism divides: `column` n,
-    `row` k (an all-reduce follows), `replicated` nothing.
+    `row` k (an all-reduce follows), `replicated` nothing. `path` is the name of the (first) tensor
+    in a checkpoint's layer, which decides how it is quantized; `quantizable` is False for small
+    projections that checkpoints keep wide whatever their quantization says.
     """
 
     name: str
@@ -56,6 +58,8 @@ class Linear:
     shard: Shard
     copies: int = 1
     bias: int = 0
+    path: str = ""
+    quantizable: bool = True
 
     @property
     def parameters(self) -> int:
@@ -96,7 +100,8 @@ class Attention:
     top_k: int | None = None
     index_heads: int = 0
     index_dim: int = 0  # width of an indexer key; 0: the layer has no indexer of its own
-    compressor_state_bytes: int = 0  # fp32 rings per request (DeepSeek-V4), read and written per token row
+    index_dtype: Dtype = "fp8"  # how an indexer key is stored, whatever the cache dtype is
+    compressor_state_bytes: int = 0  # fp32 rings per request (DeepSeek-V4)
     compressor_state_bytes_per_token: int = 0  # of which one decoded token touches this much
     linears: tuple[Linear, ...] = ()
 
@@ -144,7 +149,9 @@ class Moe:
     n_matrices: int
     bias_per_expert: int = 0
     hash_routed: bool = False  # routed by token id: no imbalance from a router
+    n_groups: int = 1  # expert groups of the router; 1: no groups
     node_limit: int | None = None  # a token's experts live on at most this many groups
+    path: str = "mlp.experts.0.up_proj"  # name of an expert's tensor in a checkpoint's layer
     linears: tuple[Linear, ...] = ()  # router, shared experts, latent projections
 
     @property
@@ -162,6 +169,7 @@ class WeightFormat:
 
     dtype: Dtype
     bytes_per_parameter: float  # scales included: fp8 128x128 blocks 1 + 4/16384, nvfp4 0.5625, ...
+    activation_dtype: Dtype = "bf16"  # what the checkpoint multiplies them with
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +180,8 @@ class DraftLayers:
     mixers: tuple[tuple[Mixer, int], ...]
     mlps: tuple[tuple[Mlp, int], ...]
     extra_linears: tuple[Linear, ...] = ()  # eh_proj and the like, all layers together
+    other_parameters: int = 0
+    formats: dict[Part, WeightFormat] = field(default_factory=dict)  # often wider than the model's
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,4 +200,5 @@ class ModelArch:
     activation_dtype: Dtype = "bf16"
     max_context_tokens: int | None = None
     residual_streams: int = 1  # hyper-connections keep several residual copies
+    model_type: str = ""
     warnings: tuple[str, ...] = field(default=())

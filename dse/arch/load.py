@@ -1,0 +1,98 @@
+"""Finding a model by name or path."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dse.arch.names import Resolved, all_names, resolve
+from dse.arch.quant import named_format
+from dse.arch.source import read_model_files
+from dse.arch.types import ModelArch, Part, WeightFormat
+from dse.errors import DseError, SpecError, did_you_mean
+
+_QUANTIZED: tuple[Part, ...] = ("attention", "mlp", "shared_expert", "expert", "indexer")
+_HUB_TIMEOUT_S = 5
+
+
+def load_model(name_or_path: str | os.PathLike[str]) -> ModelArch:
+    """Read a model by shipped name, path of a `config.json` or of its directory, or hub id.
+
+    A hub id needs `huggingface_hub` and a network. Raises `SpecError` for a faulty file and
+    `DseError` for an unknown name, with the nearest shipped ones.
+    """
+    text = os.fspath(name_or_path)
+    if not _looks_like_path(text):
+        found = resolve(text)
+        if found is not None:
+            return _shipped(found, text)
+    path = Path(text)
+    try:
+        exists = path.exists()
+    except (OSError, ValueError):
+        exists = False
+    if exists:
+        return read_model_files(path)
+    if _looks_like_path(text):
+        raise SpecError.of("no such file or directory", file=text[:300])
+    return _from_hub(text)
+
+
+def _looks_like_path(text: str) -> bool:
+    return text.endswith(".json") or text.startswith((".", "/", "~")) or "\0" in text
+
+
+def _shipped(found: Resolved, asked: str) -> ModelArch:
+    arch = read_model_files(found.entry.path, found.entry.name)
+    if found.storage is None:
+        return arch
+    stored = named_format(found.storage)
+    if stored is None:
+        return arch
+    return _restored(arch, stored, asked)
+
+
+def _restored(arch: ModelArch, stored: WeightFormat, asked: str) -> ModelArch:
+    """The same shapes with the weights stored as a name promises, and a warning that says so."""
+    formats = {
+        part: stored if part in _QUANTIZED else weight_format
+        for part, weight_format in arch.formats.items()
+    }
+    warning = (
+        f"no config of {asked!r} is shipped: the shapes are those of {arch.name}, with all its "
+        f"large matrices stored as {stored.dtype}"
+    )
+    return replace(
+        arch,
+        name=asked,
+        formats=formats,
+        activation_dtype=stored.activation_dtype,
+        warnings=(*arch.warnings, warning),
+    )
+
+
+def _from_hub(name: str) -> ModelArch:
+    """Fetch the two small files of a hub id; a `DseError` where that cannot be done."""
+    reason = "it is not a path, and not a hub id of the form owner/name"
+    if name.count("/") == 1 and all(name.split("/")):
+        config, reason = _fetch(name, "config.json")
+        if config is not None:
+            _fetch(name, "hf_quant_config.json")  # lands beside config.json where it exists
+            return read_model_files(config, name)
+    hint = did_you_mean(name, all_names())
+    raise DseError(f"unknown model {name[:200]!r}: no shipped model of that name, {reason}{hint}")
+
+
+def _fetch(repo: str, file: str) -> tuple[Path | None, str]:
+    """A file of a hub repository, or the reason why it could not be had."""
+    try:
+        import huggingface_hub
+    except ImportError:
+        return None, "and huggingface_hub, which could fetch it, is not installed"
+    download: Any = huggingface_hub.hf_hub_download
+    try:
+        return Path(download(repo, file, etag_timeout=_HUB_TIMEOUT_S)), ""
+    except Exception as error:  # the library's own, requests', httpx', the system's
+        return None, f"and the hub did not give its {file} ({type(error).__name__})"

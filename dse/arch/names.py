@@ -1,0 +1,144 @@
+"""Models that ship with the product, and the names they answer to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).parent / "models"
+# Endings that say how a checkpoint was tuned, and how it is stored.
+_TUNED: Final = ("hf", "instruct", "chat", "base", "it", "bf16", "2507", "thinking")
+_STORED: Final = (
+    "fp8",
+    "nvfp4",
+    "fp4",
+    "mxfp4",
+    "int4",
+    "awq",
+    "gptq",
+    "w4a16",
+    "w4a8",
+    "int8",
+    "w8a8",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """One shipped model: its Hugging Face id, other names, and where its facts come from."""
+
+    name: str
+    aliases: tuple[str, ...]
+    model_type: str
+    source: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A name found: the entry, and the storage that the name asks for where the entry's differs."""
+
+    entry: ModelEntry
+    storage: str | None = None
+
+
+@cache
+def list_models() -> tuple[ModelEntry, ...]:
+    """Every shipped model, in the order of their names."""
+    entries = []
+    for path in sorted(FOLDER.glob("*.json"), key=lambda p: p.name.lower()):
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        inner = raw.get("text_config", {})
+        entries.append(
+            ModelEntry(
+                name=_id(path),
+                aliases=tuple(raw.get("aliases", ())),
+                model_type=inner.get("model_type") or raw.get("model_type", ""),
+                source=raw["source"],
+                path=path,
+            )
+        )
+    return tuple(entries)
+
+
+def all_names() -> list[str]:
+    """Every full name and alias that a shipped model answers to."""
+    return [name for entry in list_models() for name in (entry.name, *entry.aliases)]
+
+
+def resolve(name: str) -> Resolved | None:
+    """The shipped model of that name, or None.
+
+    In this order, in any case: the full id; its last part; either without the endings that say
+    how it was tuned (`-hf`, `-Instruct`); either without those that say how it is stored
+    (`-FP8`, `-NVFP4`), which the caller then has to apply to the weights.
+    """
+    wanted = _fold(name)
+    if not wanted or len(wanted) > 200:
+        return None
+    index = _index()
+    last = wanted.rsplit("/", 1)[-1]
+    for key in (wanted, last):
+        if key in index:
+            return Resolved(index[key])
+    tuned, storage = _stripped(last)
+    bare = _bare_index()
+    if (tuned, storage) in bare:
+        return Resolved(bare[tuned, storage])
+    if storage is not None and (tuned, None) in bare:
+        return Resolved(bare[tuned, None], storage)
+    return None
+
+
+@cache
+def _index() -> dict[str, ModelEntry]:
+    """Exact names, folded: full ids and aliases first, then their last parts."""
+    index: dict[str, ModelEntry] = {}
+    for entry in list_models():
+        for name in (entry.name, *entry.aliases):
+            index.setdefault(_fold(name), entry)
+    for entry in list_models():
+        for name in (entry.name, *entry.aliases):
+            index.setdefault(_fold(name).rsplit("/", 1)[-1], entry)
+    return index
+
+
+@cache
+def _bare_index() -> dict[tuple[str, str | None], ModelEntry]:
+    """Names without tuning endings, by storage ending; the plainest shipped name wins."""
+    index: dict[tuple[str, str | None], ModelEntry] = {}
+    for entry in sorted(list_models(), key=lambda e: len(e.name)):
+        for name in (entry.name, *entry.aliases):
+            index.setdefault(_stripped(_fold(name).rsplit("/", 1)[-1]), entry)
+    return index
+
+
+def _stripped(last: str) -> tuple[str, str | None]:
+    """A last part without its endings, and the storage that they named."""
+    storage: str | None = None
+    parts = re.split(r"[-_]", last)
+    for part in _endings(parts):
+        if part in _STORED:
+            storage = part
+    if parts[0] == "meta" and len(parts) > 1:
+        parts = parts[1:]
+    return "-".join(parts), storage
+
+
+def _endings(parts: list[str]) -> Iterator[str]:
+    """Known endings, last first, each removed from the parts."""
+    while len(parts) > 1 and parts[-1] in (*_TUNED, *_STORED):
+        yield parts.pop()
+
+
+def _fold(name: str) -> str:
+    return name.strip().strip("/").casefold()
+
+
+def _id(path: Path) -> str:
+    return path.stem.replace("--", "/")
