@@ -52,15 +52,16 @@ def nearest(name: str, allowed: Iterable[str], n: int = 3) -> list[str]:
     """Up to `n` of the allowed names that look most like `name`, best first, in any case."""
     names = list(dict.fromkeys(allowed))
     folded = _fold(name)
-    by_fold: dict[str, list[str]] = {}
+    # Matching is quadratic in the length, and a name of a megabyte has no near match.
+    matcher = difflib.SequenceMatcher(b=folded[:200])
+    scored = []
     for candidate in names:
-        by_fold.setdefault(_fold(candidate), []).append(candidate)
-    # get_close_matches is quadratic in the length: a name of a megabyte has no near match.
-    close = difflib.get_close_matches(folded[:200], by_fold, n=n, cutoff=0.6)
-    found = [candidate for match in close for candidate in by_fold[match]]
-    if len(folded) >= 2:
-        found += [c for c in names if folded in _fold(c) and c not in found]
-    return found[:n]
+        matcher.set_seq1(_fold(candidate))
+        contained = 0.5 if len(folded) >= 2 and folded in _fold(candidate) else 0.0
+        scored.append((max(contained, matcher.ratio()), contained, candidate))
+    close = [item for item in scored if item[0] >= 0.6 or item[1]]
+    # The sort is stable: among equals the order of the allowed names decides.
+    return [item[2] for item in sorted(close, key=lambda item: -item[0])][:n]
 
 
 def did_you_mean(name: str, allowed: Iterable[str]) -> str:

@@ -19,6 +19,8 @@ from dse.errors import Fault, did_you_mean
 
 Location = tuple[str | int, ...]
 
+_MAX_LISTED = 20
+
 FAULT = "dse_fault"
 """Error type of a message that says everything itself; `ctx["at"]` extends its location."""
 ELSEWHERE = "dse_elsewhere"
@@ -86,17 +88,24 @@ def unknown_key(key: str, allowed: Iterable[str]) -> str:
     """The message for a key that a block does not have."""
     names = list(allowed)
     hint = did_you_mean(key, names)
-    joint = " Allowed" if hint.endswith("?") else "; allowed"
-    return f"unknown key {key!r}{hint}{joint}: {', '.join(names)}"
+    joint = " Allowed" if hint else "; allowed"
+    return f"unknown key {key!r:.80}{hint}{joint}: {_listed(names, hint)}"
 
 
 def unknown_name(what: str, name: str, allowed: Iterable[str], more: str = "") -> str:
     """The message for a name that is not among the allowed ones."""
     names = list(allowed)
     hint = did_you_mean(name, names)
-    listed = more or f"allowed: {', '.join(names)}"
-    joint = f" {listed[0].upper()}{listed[1:]}" if hint.endswith("?") else f"; {listed}"
-    return f"unknown {what} {name!r}{hint}{joint}"
+    listed = more or f"allowed: {_listed(names, hint)}"
+    joint = f" {listed[0].upper()}{listed[1:]}" if hint else f"; {listed}"
+    return f"unknown {what} {name!r:.80}{hint}{joint}"
+
+
+def _listed(names: list[str], hint: str) -> str:
+    """All names; where a near one has been found, a long list is cut."""
+    shown = names if not hint or len(names) <= _MAX_LISTED else names[:_MAX_LISTED]
+    rest = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
+    return ", ".join(shown) + rest
 
 
 def folder_of(context: object) -> Path:

@@ -22,6 +22,7 @@ from dse.spec.base import Location, Spec, fault, folder_of, unknown_key
 from dse.spec.engine import PARAMETERS
 from dse.spec.quantity import Name, Quantity
 from dse.spec.sourced import Sourced
+from dse.units import describe
 
 
 class EngineChoice(Spec):
@@ -38,8 +39,10 @@ class EngineChoice(Spec):
     def _from_written(cls, raw: Any) -> Any:
         if isinstance(raw, str):
             return {"name": raw}
-        if not isinstance(raw, Mapping):
+        if isinstance(raw, EngineChoice):
             return raw
+        if not isinstance(raw, Mapping):
+            raise fault(f"found {describe(raw)}; expected an engine's name, or a mapping with name")
         nested = raw.get("parameters")
         nested = nested if isinstance(nested, Mapping) else {}
         flat = {key: value for key, value in raw.items() if key not in ("name", "parameters")}
@@ -79,10 +82,7 @@ class EngineChoice(Spec):
         parameter = handler.resolve_ref_schema(handler(schema))["properties"]["parameters"]
         value = parameter["additionalProperties"]
         name = {"type": "string", "examples": list(catalog.names("engines"))}
-        own = {
-            key: {**value, "description": rule.meaning} if "$ref" not in value else value
-            for key, rule in PARAMETERS.items()
-        }
+        own = {key: {**value, "description": rule.meaning} for key, rule in PARAMETERS.items()}
         whole = {
             "type": "object",
             "properties": {"name": name, "parameters": parameter, **own},

@@ -34,11 +34,17 @@ def faults_of(
         yield place.fault(path, _message(one, model))
 
 
-def in_file_order(faults: Iterable[Fault]) -> list[Fault]:
-    """Faults by place, each once; those without a line come last."""
+def in_file_order(faults: Iterable[Fault], file: str | None) -> list[Fault]:
+    """Faults by place, each once: first those of `file`, then other files, then overrides."""
 
-    def key(fault: Fault) -> tuple[bool, int, int]:
-        return (fault.line is None, fault.line or 0, fault.column or 0)
+    def key(fault: Fault) -> tuple[bool, bool, str, int, int]:
+        return (
+            fault.line is None,
+            fault.file != file,
+            fault.file or "",
+            fault.line or 0,
+            fault.column or 0,
+        )
 
     return sorted(dict.fromkeys(faults), key=key)
 

@@ -72,7 +72,7 @@ def load_document(
     except ValidationError as error:
         faults += faults_of(error, model, replace(document, root=root))
     if faults:
-        raise SpecError(in_file_order(faults))
+        raise SpecError(in_file_order(faults, document.file))
     return Loaded(spec, tuple(dict.fromkeys(inputs)))
 
 
@@ -82,9 +82,12 @@ def document_of(source: Source) -> Document:
         return Document(from_data(source))
     if isinstance(source, Path):
         return read_document(source)
-    if "\n" in source or source.lstrip().startswith("{"):
-        return parse_text(source, "<text>")
-    return read_document(source)
+    return parse_text(source, "<text>") if is_text(source) else read_document(source)
+
+
+def is_text(source: str) -> bool:
+    """Whether a string is YAML itself rather than a path: it has a line break or starts with {."""
+    return "\n" in source or source.lstrip().startswith("{")
 
 
 def _overridden(document: Document, overrides: Iterable[Override]) -> tuple[Node, list[Fault]]:

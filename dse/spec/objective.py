@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from dse.spec.base import Location, Spec, exclusive, fault, unknown_name
 from dse.spec.metrics import METRICS
@@ -41,7 +41,9 @@ def _metric(raw: object) -> object:
     return raw
 
 
-MetricName = Annotated[str, BeforeValidator(_metric)]
+MetricName = Annotated[
+    str, BeforeValidator(_metric), WithJsonSchema({"type": "string", "enum": list(METRICS)})
+]
 
 
 class Objective(Spec):

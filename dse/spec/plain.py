@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
+
+import yaml
 
 from dse.spec.base import Spec
 from dse.spec.choice import EngineChoice
 from dse.spec.sourced import Sourced
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that YAML 1.2 readers take for numbers though YAML 1.1 does not: 1e5, 0o17."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?$|0o[0-7]+$", re.ASCII),
+    list("-+.0123456789"),
+)
+
+
+def dump_yaml(data: Any) -> str:
+    """Plain data as YAML that this package reads back to the same data, keys in their order."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def plain_data(value: Any) -> Any:

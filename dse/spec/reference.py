@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from dse import catalog
 from dse.errors import Fault, SpecError
 from dse.spec.base import Spec, fault, faults_elsewhere, folder_of
 from dse.spec.load import load
+from dse.units import describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,12 @@ class Named:
         self, source: type[Spec], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         def read(raw: Any, info: ValidationInfo) -> Any:
-            if not isinstance(raw, str | Path):
+            if isinstance(raw, str | Path):
+                return self._read(source, raw, info.context)
+            if isinstance(raw, Mapping | Spec):
                 return raw
-            return self._read(source, raw, info.context)
+            expected = "expected a catalogue name, a path or a mapping"
+            raise fault(f"found {describe(raw)}; {expected}")
 
         return core_schema.with_info_before_validator_function(read, handler(source))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from dse import catalog
 from dse.spec.base import Location, Spec, exclusive, fault, folder_of
 from dse.spec.choice import EngineChoice
 from dse.spec.hardware import Hardware
-from dse.spec.load import Loaded, Override, Source, load
+from dse.spec.load import Loaded, Override, Source, is_text, load
 from dse.spec.objective import Objective
 from dse.spec.plain import plain_data
 from dse.spec.quantity import Name, Whole
@@ -30,6 +31,12 @@ from dse.spec.reference import Named
 from dse.spec.space import Space
 from dse.spec.workload import Workload
 from dse.units import describe
+
+
+def _one_model(raw: Any) -> Any:
+    if isinstance(raw, list | tuple):
+        raise fault(f"found {describe(raw)}; expected one model: a study is about one")
+    return raw
 
 
 def _as_list(raw: Any) -> Any:
@@ -99,7 +106,7 @@ class Study(Spec):
 
     study: Name
     description: str = ""
-    model: Name
+    model: Annotated[Name, BeforeValidator(_one_model)]
     hardware: Targets | None = None
     pools: Pools | None = None
     engine: EngineChoice
@@ -179,5 +186,4 @@ def load_study(source: Source, overrides: Iterable[Override] = ()) -> Study:
 
 
 def _is_name(source: str) -> bool:
-    is_text = "\n" in source or source.lstrip().startswith("{")
-    return not is_text and not catalog.is_path(source) and not Path(source).exists()
+    return not is_text(source) and not catalog.is_path(source) and not os.path.exists(source)

@@ -62,7 +62,8 @@ class Workload(Spec):
         if len(exclusive(data, "arrivals", "concurrency")) == 2:
             yield (
                 ("concurrency",),
-                "found both arrivals (an open loop) and concurrency (a closed loop); expected one",
+                "found both arrivals (an open loop) and concurrency (a closed loop); expected one, "
+                "the other absent or null",
             )
 
     @property
