@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from dse.spec.hardware import Hardware
+from dse.spec.load import load_spec
 from dse.spec.objective import Objective
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,13 +51,13 @@ def raw(folder: str, name: str) -> Any:
 @cache
 def load_hardware(name: str) -> Hardware:
     """One target of the catalogue, validated."""
-    return Hardware.model_validate(raw("hardware", name))
+    return load_spec(Hardware, ROOT / "hardware" / f"{name}.yaml")
 
 
 @cache
 def load_objective(name: str) -> Objective:
     """One objective of the catalogue, validated."""
-    return Objective.model_validate(raw("objectives", name))
+    return load_spec(Objective, ROOT / "objectives" / f"{name}.yaml")
 
 
 def names(folder: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dse import catalog
 from dse.spec.hardware import Hardware
 from tests.catalog.files import TARGETS, load_hardware, names, raw
 
@@ -82,7 +83,8 @@ def test_names_and_aliases_are_unambiguous() -> None:
     }.items(),
 )
 def test_common_short_names(alias: str, name: str) -> None:
-    assert alias in load_hardware(name).aliases
+    assert catalog.resolve("hardware", alias) == catalog.resolve("hardware", name)
+    assert catalog.resolve("hardware", name).stem == name
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -1,0 +1,103 @@
+"""The shipped studies: they load, name what exists and stay as small as they say."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+
+import pytest
+
+from dse.arch import load_model
+from dse.spec.study import Study, load_study
+from tests.catalog.files import ROOT, load_hardware, names, raw
+
+# study: (targets, accelerators of the budget)
+STUDIES: dict[str, tuple[list[str], int]] = {
+    "quickstart": (["h100-sxm"], 8),
+    "quickstart-llama-3.1-8b": (["h100-sxm"], 8),
+    "deepseek-v4-flash-ascend-910c": (["ascend-910c-die"], 64),
+    "deepseek-v3-h200": (["h200-sxm"], 32),
+    "qwen3-32b-targets": (
+        ["h100-sxm", "h200-sxm", "b200-sxm", "l40s", "mi300x", "mi355x", "tpu-v6e", "ascend-910b"],
+        8,
+    ),
+    "gpt-oss-120b-h100": (["h100-sxm"], 8),
+}
+
+
+@cache
+def _study(name: str) -> Study:
+    return load_study(ROOT / "studies" / f"{name}.yaml")
+
+
+def _n_designs(study: Study) -> int:
+    """Size of the whole space: every axis crossed with every other, for each target."""
+    return prod(len(values) for values in study.space.axes().values()) * len(study.targets())
+
+
+def test_table_covers_exactly_the_catalogue() -> None:
+    assert names("studies") == sorted(STUDIES)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_study_loads_with_its_targets_and_budget(name: str) -> None:
+    study = _study(name)
+    targets, accelerators = STUDIES[name]
+    assert study.study == name
+    assert [target.name for target in study.targets()] == targets
+    assert study.budget is not None
+    assert study.budget.accelerators == accelerators
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_study_can_be_named(name: str) -> None:
+    assert load_study(name) == _study(name)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_description_says_which_question_it_answers(name: str) -> None:
+    assert "?" in _study(name).description
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_promises_are_stated_on_means(name: str) -> None:
+    assert set(_study(name).objective.mean_limits()) == {"ttft", "tpot"}
+    assert _study(name).objective.percentile_limits() == {}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_model_is_shipped(name: str) -> None:
+    wanted = _study(name).model.rsplit("/", 1)[-1].lower()
+    assert wanted in load_model(_study(name).model).name.lower()
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_target_computes_some_of_the_activation_formats(name: str) -> None:
+    study = _study(name)
+    for target in study.targets():
+        peaks = {str(dtype) for dtype in target.decode.peak_flops_per_s}
+        assert peaks & {str(dtype) for dtype in study.space.activation_dtype}, target.name
+
+
+@pytest.mark.parametrize("name", ["quickstart", "quickstart-llama-3.1-8b"])
+def test_quickstart_is_small_and_compares_both_modes(name: str) -> None:
+    study = _study(name)
+    assert set(study.space.mode) == {"colocated", "disaggregated"}
+    assert 1_000 < _n_designs(study) <= 100_000
+
+
+def test_quickstarts_differ_in_the_model_alone() -> None:
+    first, second = (dict(raw("studies", name)) for name in list(STUDIES)[:2])
+    different = {key for key in first if first[key] != second[key]}
+    assert different == {"study", "description", "model"}
+
+
+def test_eight_targets_of_four_vendors_are_compared() -> None:
+    targets = [load_hardware(name) for name in STUDIES["qwen3-32b-targets"][0]]
+    assert {target.vendor for target in targets} == {"nvidia", "amd", "google", "huawei"}
+
+
+def test_ascend_study_counts_dies_in_8_bit() -> None:
+    study = _study("deepseek-v4-flash-ascend-910c")
+    assert study.space.weight_dtype == study.space.activation_dtype == ("int8",)
+    assert "sglang" in str(raw("studies", study.study)["engine"])
