@@ -148,7 +148,9 @@ def latent_attention(hidden: int, shape: LatentShape, path: str = "self_attn") -
     q_lora = shape.q_lora
     if q_lora is None:
         down = [
-            Linear("q_proj", hidden, shape.heads * qk, "attention", "column", path=f"{path}.q_proj"),
+            Linear(
+                "q_proj", hidden, shape.heads * qk, "attention", "column", path=f"{path}.q_proj"
+            ),
             Linear("kv_a_proj", hidden, row, "attention", "replicated", path=f"{path}.kv_a_proj"),
         ]
     else:

@@ -164,9 +164,7 @@ def state_bytes_per_request(arch: ModelArch, kv_dtype: Dtype, ring_factor: int =
     return float(windows + _fixed(arch.mixers, ring_factor))
 
 
-def draft_state_bytes_per_request(
-    arch: ModelArch, kv_dtype: Dtype, ring_factor: int = 1
-) -> float:
+def draft_state_bytes_per_request(arch: ModelArch, kv_dtype: Dtype, ring_factor: int = 1) -> float:
     """As `state_bytes_per_request`, of the draft layers."""
     mixers = arch.draft.mixers if arch.draft is not None else ()
     windows = sum(_window_rows(m) * row_bytes(m, kv_dtype) * n for m, n in _attentions(mixers))

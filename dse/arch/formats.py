@@ -86,6 +86,4 @@ def _add_linear(
     names = tuple(prefix + linear.path for prefix in prefixes)
     stored = quant.format_of(linear.part, names, linear.quantizable)
     tally = tallies.setdefault(linear.part, _Tally())
-    tally.add(
-        stored, linear.parameters - linear.bias, linear.bias, quant.wide.bytes_per_parameter
-    )
+    tally.add(stored, linear.parameters - linear.bias, linear.bias, quant.wide.bytes_per_parameter)

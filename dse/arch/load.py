@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dse.arch.names import Resolved, all_names, resolve
-from dse.arch.quant import named_format
+from dse.arch.quant import named_formats
 from dse.arch.source import read_model_files
-from dse.arch.types import ModelArch, Part, WeightFormat
+from dse.arch.types import ModelArch, Part
 from dse.errors import DseError, SpecError, did_you_mean
 
 _QUANTIZED: tuple[Part, ...] = ("attention", "mlp", "shared_expert", "expert", "indexer")
@@ -33,7 +33,7 @@ def load_model(name_or_path: str | os.PathLike[str]) -> ModelArch:
         exists = path.exists()
     except (OSError, ValueError):
         exists = False
-    if exists:
+    if exists and text:
         return read_model_files(path)
     if _looks_like_path(text):
         raise SpecError.of("no such file or directory", file=text[:300])
@@ -45,30 +45,27 @@ def _looks_like_path(text: str) -> bool:
 
 
 def _shipped(found: Resolved, asked: str) -> ModelArch:
+    """A shipped model, with its weights stored as the name asks where its own config has not."""
     arch = read_model_files(found.entry.path, found.entry.name)
     if found.storage is None:
         return arch
-    stored = named_format(found.storage)
-    if stored is None:
+    base, expert = named_formats(found.storage)
+    wanted = {part: expert if part == "expert" else base for part in _QUANTIZED}
+    main: Part = "expert" if "expert" in arch.formats else "mlp"
+    kept = arch.formats[main]
+    if (kept.dtype, kept.activation_dtype) == (wanted[main].dtype, wanted[main].activation_dtype):
         return arch
-    return _restored(arch, stored, asked)
-
-
-def _restored(arch: ModelArch, stored: WeightFormat, asked: str) -> ModelArch:
-    """The same shapes with the weights stored as a name promises, and a warning that says so."""
-    formats = {
-        part: stored if part in _QUANTIZED else weight_format
-        for part, weight_format in arch.formats.items()
-    }
+    stored = " and ".join(sorted({weight_format.dtype for weight_format in wanted.values()}))
     warning = (
         f"no config of {asked!r} is shipped: the shapes are those of {arch.name}, with all its "
-        f"large matrices stored as {stored.dtype}"
+        f"large matrices stored as {stored}"
     )
     return replace(
         arch,
         name=asked,
-        formats=formats,
-        activation_dtype=stored.activation_dtype,
+        formats={part: wanted.get(part, own) for part, own in arch.formats.items()},
+        activation_dtype=base.activation_dtype,
+        kv_dtype="int8" if found.storage.endswith("c8") else arch.kv_dtype,
         warnings=(*arch.warnings, warning),
     )
 
@@ -81,7 +78,7 @@ def _from_hub(name: str) -> ModelArch:
         if config is not None:
             _fetch(name, "hf_quant_config.json")  # lands beside config.json where it exists
             return read_model_files(config, name)
-    hint = did_you_mean(name, all_names())
+    hint = did_you_mean(name, all_names()) or "; `dse list models` shows the shipped ones"
     raise DseError(f"unknown model {name[:200]!r}: no shipped model of that name, {reason}{hint}")
 
 

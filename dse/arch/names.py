@@ -12,8 +12,9 @@ from typing import Final
 
 FOLDER: Final = Path(__file__).parent / "models"
 # Endings that say how a checkpoint was tuned, and how it is stored.
-_TUNED: Final = ("hf", "instruct", "chat", "base", "it", "bf16", "2507", "thinking")
+_TUNED: Final = ("hf", "instruct", "chat", "base", "it", "2507", "mtp", "quarot")
 _STORED: Final = (
+    "bf16",
     "fp8",
     "nvfp4",
     "fp4",
@@ -25,6 +26,8 @@ _STORED: Final = (
     "w4a8",
     "int8",
     "w8a8",
+    "w8a8c8",
+    "w4a8c8",
 )
 
 
@@ -87,12 +90,14 @@ def resolve(name: str) -> Resolved | None:
         if key in index:
             return Resolved(index[key])
     tuned, storage = _stripped(last)
-    bare = _bare_index()
-    if (tuned, storage) in bare:
-        return Resolved(bare[tuned, storage])
-    if storage is not None and (tuned, None) in bare:
-        return Resolved(bare[tuned, None], storage)
-    return None
+    kept = _bare_index().get(tuned)
+    if kept is None:
+        return None
+    if storage in kept:
+        return Resolved(kept[storage])
+    plain = "bf16" if storage == "" and "bf16" in kept else ""
+    entry = kept.get(plain) or next(iter(kept.values()))
+    return Resolved(entry, None if plain and plain in kept else storage or "bf16")
 
 
 @cache
@@ -109,25 +114,26 @@ def _index() -> dict[str, ModelEntry]:
 
 
 @cache
-def _bare_index() -> dict[tuple[str, str | None], ModelEntry]:
-    """Names without tuning endings, by storage ending; the plainest shipped name wins."""
-    index: dict[tuple[str, str | None], ModelEntry] = {}
+def _bare_index() -> dict[str, dict[str, ModelEntry]]:
+    """Names without endings, then by storage ending; the plainest shipped name wins."""
+    index: dict[str, dict[str, ModelEntry]] = {}
     for entry in sorted(list_models(), key=lambda e: len(e.name)):
         for name in (entry.name, *entry.aliases):
-            index.setdefault(_stripped(_fold(name).rsplit("/", 1)[-1]), entry)
+            tuned, storage = _stripped(_fold(name).rsplit("/", 1)[-1])
+            index.setdefault(tuned, {}).setdefault(storage, entry)
     return index
 
 
-def _stripped(last: str) -> tuple[str, str | None]:
-    """A last part without its endings, and the storage that they named."""
-    storage: str | None = None
+def _stripped(last: str) -> tuple[str, str]:
+    """A last part without its endings and punctuation, and the storage that they named."""
+    storage = ""
     parts = re.split(r"[-_]", last)
     for part in _endings(parts):
         if part in _STORED:
-            storage = part
+            storage = "nvfp4" if part == "fp4" else part
     if parts[0] == "meta" and len(parts) > 1:
         parts = parts[1:]
-    return "-".join(parts), storage
+    return re.sub(r"[^0-9a-z]", "", "".join(parts)), storage
 
 
 def _endings(parts: list[str]) -> Iterator[str]:

@@ -58,13 +58,20 @@ class ModulePatterns:
         parts = name.split(".")
         n = len(parts)
         return any(
-            ".".join(parts[i:j]) in self._literals for i in range(n) for j in range(i + 1, n + 1)
+            (i == 0 or parts[i] != "layers") and ".".join(parts[i:j]) in self._literals
+            for i in range(n)
+            for j in range(i + 1, n + 1)
         )
 
 
 def _glob(pattern: str) -> str:
+    """A glob as an expression: it may start at any part of a name, but `layers.` only at the first.
+
+    Draft layers are `mtp.layers.0`, which an entry for `model.layers.0` does not mean.
+    """
     translated = fnmatch.translate(pattern).removesuffix(r"\Z").removesuffix(r"\z")
-    return rf"(?:.*\.)?{translated}(?:\..*)?$"
+    start = "" if pattern.startswith("layers.") else r"(?:.*\.)?"
+    return rf"{start}{translated}(?:\..*)?$"
 
 
 def _checked(expression: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dse.arch.fields import Fields
@@ -28,48 +28,54 @@ _KEPT_WIDE: Final[frozenset[Part]] = frozenset(
     ("router", "compressor", "embedding", "head", "norm")
 )
 _LARGEST_LIST: Final = 200_000
+_NOTHING: Final = ModulePatterns()
 
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """Which format each module has: named overrides, then the ignore list, then the base."""
+    """Which format each module has: the ignore list, then named overrides, then the base."""
 
     wide: WeightFormat
     base: WeightFormat | None = None
     expert_base: WeightFormat | None = None
-    ignored: ModulePatterns = ModulePatterns()
+    ignored: ModulePatterns = _NOTHING
     overrides: tuple[tuple[ModulePatterns, WeightFormat], ...] = ()
     kv_dtype: Dtype | None = None
 
     def format_of(self, part: Part, names: tuple[str, ...], quantizable: bool) -> WeightFormat:
         """Format of a module known under any of `names`."""
+        if self.ignored and any(self.ignored.matches(name) for name in names):
+            return self.wide
         for patterns, weight_format in self.overrides:
             if any(patterns.matches(name) for name in names):
                 return weight_format
         if part in _KEPT_WIDE or not quantizable or self.base is None:
-            return self.wide
-        if self.ignored and any(self.ignored.matches(name) for name in names):
             return self.wide
         if part == "expert" and self.expert_base is not None:
             return self.expert_base
         return self.base
 
 
-def named_format(text: str) -> WeightFormat | None:
-    """Format that a checkpoint's name promises (`-FP8`, `-NVFP4`, `-w8a8`), None where none."""
-    return {
+def named_formats(storage: str) -> tuple[WeightFormat, WeightFormat]:
+    """Formats that a checkpoint's name promises (`fp8`, `w4a8`): of all matrices, of experts."""
+    int4 = group_int(4, 128, False, "bf16")
+    base = {
+        "bf16": WIDE,
         "fp8": FP8_BLOCK,
         "nvfp4": NVFP4,
-        "fp4": NVFP4,
         "mxfp4": MXFP4,
-        "int4": group_int(4, 128, False, "bf16"),
+        "int4": int4,
         "awq": group_int(4, 128, True, "bf16"),
-        "gptq": group_int(4, 128, False, "bf16"),
-        "w4a16": group_int(4, 128, False, "bf16"),
-        "w4a8": group_int(4, None, False, "int8"),
+        "gptq": int4,
+        "w4a16": int4,
         "int8": INT8,
         "w8a8": INT8,
-    }.get(text.lower())
+        "w8a8c8": INT8,
+        "w4a8": INT8,
+        "w4a8c8": INT8,
+    }[storage]
+    narrow = group_int(4, None, False, "int8")
+    return base, narrow if storage.startswith("w4a8") else base
 
 
 def read_quantization(
@@ -115,7 +121,7 @@ def _read(quant: Fields, sidecar: Fields, text: Fields, wide: WeightFormat) -> Q
         wide=wide,
         base=base,
         expert_base=_expert_format(text, method),
-        ignored=ModulePatterns() if keeps_base else _ignored(quant),
+        ignored=_NOTHING if keeps_base else _ignored(quant),
         overrides=overrides,
         kv_dtype=_kv_dtype(quant) or _kv_dtype(sidecar),
     )
@@ -127,7 +133,7 @@ def _expert_format(text: Fields, method: str) -> WeightFormat | None:
         return None
     name = text.text("expert_dtype")
     if name == "fp4":
-        return WeightFormat("mxfp4", MXFP4.bytes_per_parameter, "fp8" if method == "fp8" else "bf16")
+        return replace(MXFP4, activation_dtype="fp8" if method == "fp8" else "bf16")
     if name != "fp8":
         text.fault("expert_dtype", f"unknown {name[:40]!r}, known are fp4 and fp8")
     return None

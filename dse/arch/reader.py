@@ -9,11 +9,19 @@ from dse.arch.blocks import Body, Layer
 from dse.arch.fields import LARGEST_VOCABULARY, Fields
 from dse.arch.formats import activation_dtype, draft_formats, part_formats
 from dse.arch.quant import Quantization, read_quantization
-from dse.arch.registry import BY_TYPE, Family, find_family
+from dse.arch.registry import BY_TYPE, FALLBACK, Family, find_family
 from dse.arch.types import DraftLayers, Mixer, Mlp, ModelArch
 from dse.errors import SpecError, did_you_mean
 
 _INNER: Final = ("text_config", "llm_config", "language_config")
+# What a config of an unknown family needs to be read as a Llama-like model.
+_PLAIN: Final = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+)
 _LARGEST_CONTEXT: Final = 10**12
 _Kind = TypeVar("_Kind")
 
@@ -39,7 +47,8 @@ def read_config(
     tied = _tied(whole, text, family)
     context = text.optional_integer("max_position_embeddings", most=_LARGEST_CONTEXT)
     whole.raise_faults()
-    _report_unknown(whole, text)
+    _report_unknown(whole, text, strict=family is FALLBACK)
+    whole.raise_faults()
     formats = part_formats(body, quant)
     return ModelArch(
         name=name,
@@ -76,16 +85,16 @@ def _family(whole: Fields, text: Fields) -> Family:
     types = [name for name in (text.text("model_type"), whole.text("model_type")) if name]
     classes = text.texts("architectures") + whole.texts("architectures")
     family = find_family(types, classes)
-    if family is None:
-        found = ", ".join(repr(name[:60]) for name in [*types, *classes]) or "nothing"
-        hint = did_you_mean(types[0], BY_TYPE) if types else ""
-        whole.fault(
-            "model_type",
-            f"no known family for {found}{hint}; known are {', '.join(sorted(BY_TYPE))}",
-        )
-        whole.raise_faults()
-        raise AssertionError
-    return family
+    if family is not None:
+        return family
+    found = ", ".join(repr(name[:60]) for name in [*types, *classes]) or "nothing"
+    if all(text.has(name) for name in _PLAIN):
+        whole.warn(f"no known family for {found}: read as a Llama-like model")
+        return FALLBACK
+    hint = did_you_mean(types[0], BY_TYPE) if types else ""
+    known = ", ".join(sorted(BY_TYPE))
+    whole.fault("model_type", f"no known family for {found}{hint}; known are {known}")
+    return FALLBACK
 
 
 def _tied(whole: Fields, text: Fields, family: Family) -> bool:
@@ -97,11 +106,16 @@ def _tied(whole: Fields, text: Fields, family: Family) -> bool:
     return inner
 
 
-def _report_unknown(whole: Fields, text: Fields) -> None:
+def _report_unknown(whole: Fields, text: Fields, strict: bool) -> None:
+    """Warn of fields that nobody understood; of a family nobody knows, refuse them."""
     unknown = sorted(set(whole.unasked()) | set(text.unasked()))
     if unknown:
         shown = ", ".join(unknown[:20]) + (" ..." if len(unknown) > 20 else "")
-        whole.warn(f"fields that are not understood and may change the cost: {shown}")
+        message = f"fields that are not understood and may change the cost: {shown}"
+        if strict:
+            whole.fault("model_type", f"is of no known family, with {message}")
+        else:
+            whole.warn(message)
 
 
 def _counted(kinds: Iterable[_Kind | None]) -> tuple[tuple[_Kind, int], ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -61,8 +62,8 @@ def parse(text: str, file: str) -> Mapping[str, object]:
     def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
         out = dict(items)
         if len(out) < len(items):
-            seen: set[str] = set()
-            duplicates.extend(key for key, _ in items if key in seen or seen.add(key))
+            keys = Counter(key for key, _ in items)
+            duplicates.extend(key for key, n in keys.items() if n > 1)
         return out
 
     try:

@@ -32,7 +32,6 @@ SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
         "share_expert_dim",
         "moe_shared_expert_intermediate_size",
     ),
-    "max_position_embeddings": ("max_position_embeddings", "max_sequence_length"),
     "sliding_window": ("sliding_window", "sliding_window_size"),
     "state_dtype": ("mamba_ssm_dtype", "mamba_ssm_cache_dtype"),
     "dtype": ("dtype", "torch_dtype"),
@@ -48,7 +47,8 @@ _IDENTITY: Final = """
     output_router_logits num_logits_to_keep num_reward_heads use_cache _attn_implementation
     attn_implementation gradient_checkpointing ep_size pretraining_tp language_model_only
     add_cross_attention cross_attention_hidden_size decoder_start_token_id tie_encoder_decoder
-    chunk_size_feed_forward torch_dtype dtype initial_context_length model_version
+    chunk_size_feed_forward torch_dtype dtype initial_context_length max_sequence_length
+    max_seq_len model_version for_llm_compressor use_rope_layers
 """
 _TOKENS: Final = """
     bos_token_id eos_token_id pad_token_id sep_token_id audio_token_id boa_token_id boi_token_id
@@ -74,13 +74,14 @@ _ELEMENT_WISE: Final = """
     rms_norm_eps layer_norm_epsilon layernorm_epsilon norm_eps hc_eps hc_sinkhorn_iters hidden_act
     hidden_activation mamba_hidden_act activation_situ_beta activation_situ_linear_beta
     swiglu_alpha swiglu_limit swiglu_limits swiglu_limits_shared zero_centered attention_value_scale
-    final_logit_softcapping attn_logit_softcapping query_pre_attn_scalar attn_scale attn_temperature_tuning
-    floor_scale norm_topk_prob norm_expert_weight routed_scaling_factor moe_renormalize
+    final_logit_softcapping attn_logit_softcapping query_pre_attn_scalar attn_scale
+    attn_temperature_tuning floor_scale norm_topk_prob norm_expert_weight
+    routed_scaling_factor moe_renormalize
     moe_router_activation_func moe_router_scaling_factor moe_router_dtype need_fp32_gate
     scoring_func topk_method use_grouped_topk router_dtype gate_lower_bound
     latent_moe_use_norm use_gemma_norm output_gate_type logits_scaling embedding_multiplier
     attention_multiplier residual_multiplier moe_shared_expert_overlap use_mamba_kernels
-    hidden_size_per_layer_input_scale qk_norm_type sparse_score_type moe_router_bias
+    hidden_size_per_layer_input_scale sparse_score_type moe_router_bias
 """
 _ROTARY: Final = """
     rope_scaling rope_theta rope_parameters rope_interleave rope_local_base_freq rope_ratio
@@ -103,7 +104,8 @@ _QUANTIZATION: Final = """
     static_groups quant_type checkpoint_format model_file_base_name model_name_or_path
     output_activations sparsity_config transform_config quant_method is_marlin_format lm_head
     bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_quant_storage _load_in_8bit _load_in_4bit
-    llm_int8_enable_fp32_cpu_offload llm_int8_has_fp16_weight llm_int8_threshold meta autoround_version
+    llm_int8_enable_fp32_cpu_offload llm_int8_has_fp16_weight llm_int8_threshold meta
+    autoround_version
 """
 IRRELEVANT: Final[frozenset[str]] = frozenset(
     " ".join(

@@ -180,7 +180,13 @@ def _projections(shape: _Shape) -> tuple[Linear, ...]:
 def _compressor(hidden: int, width: int, name: str, path: str) -> Linear:
     """Keys and gates of a compressor side by side: hidden to 2 * width, kept in bf16."""
     return Linear(
-        name, hidden, 2 * width, "compressor", "replicated", path=f"attn.{path}.wkv", quantizable=False
+        name,
+        hidden,
+        2 * width,
+        "compressor",
+        "replicated",
+        path=f"attn.{path}.wkv",
+        quantizable=False,
     )
 
 

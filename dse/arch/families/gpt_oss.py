@@ -34,9 +34,7 @@ def gpt_oss(fields: Fields) -> Body:
         spans = [window if i % 2 == 0 else None for i in range(n_layers)]
     layers = [
         Layer(
-            grouped_attention(
-                hidden, heads, "sliding" if window else "full", window, projection
-            ),
+            grouped_attention(hidden, heads, "sliding" if window else "full", window, projection),
             moe,
             2 * hidden + heads.q,
         )

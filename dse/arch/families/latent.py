@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dse.arch.blocks import Body, LatentShape, Layer, feed_forward, latent_attention, with_linears
+from dse.arch.blocks import (
+    Body,
+    LatentShape,
+    Layer,
+    experts,
+    feed_forward,
+    latent_attention,
+    router,
+    with_linears,
+)
 from dse.arch.families.llama import (
     add_drafts,
     dense_width,
@@ -14,7 +23,6 @@ from dse.arch.families.llama import (
     sparse_layers,
     top_k,
 )
-from dse.arch.blocks import experts, router
 from dse.arch.fields import Fields
 from dse.arch.types import Attention, KvRow, Linear, Moe
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dse.arch.blocks import (
     Body,
@@ -16,7 +16,7 @@ from dse.arch.blocks import (
     router,
 )
 from dse.arch.fields import LARGEST_DEPTH, Fields
-from dse.arch.types import Attention, DenseMlp, Linear, Moe
+from dse.arch.types import DenseMlp, Linear, Moe
 
 
 def depth(fields: Fields) -> int:
@@ -31,9 +31,7 @@ def head_shape(fields: Fields, hidden: int) -> HeadShape:
     if given is None:
         given = max(hidden // q, 1)
         if hidden % q:
-            fields.fault(
-                "head_dim", f"is missing and {q} heads do not divide hidden_size {hidden}"
-            )
+            fields.fault("head_dim", f"is missing and {q} heads do not divide hidden_size {hidden}")
     v_dim = fields.integer("v_head_dim", given)
     check_groups(fields, q, kv)
     return HeadShape(q, kv, given, v_dim)
@@ -63,6 +61,9 @@ def windows(fields: Fields, n_layers: int) -> list[int | None]:
         return [window if kind == "sliding_attention" else None for kind in kinds[:n_layers]]
     if window is None or not used:
         return [None] * n_layers
+    if fields.has("sliding_window_pattern"):  # one full layer, the last, in so many
+        period = fields.integer("sliding_window_pattern")
+        return [window if (i + 1) % period else None for i in range(n_layers)]
     return [None if i < first else window for i in range(n_layers)]
 
 
@@ -74,6 +75,8 @@ class Traits:
     out_bias: bool | None = False
     qk_norm: bool = False
     norms_per_layer: int = 2
+    shared_gate: bool = False  # the shared expert passes a gate of one output
+    path_shared: str = "mlp.shared_expert"
 
 
 def decoder(traits: Traits) -> Callable[[Fields], Body]:
@@ -96,7 +99,7 @@ def llama_like(fields: Fields, traits: Traits) -> Body:
     )
     qk_norm = fields.flag("use_qk_norm", traits.qk_norm) or traits.qk_norm
     norms = traits.norms_per_layer * hidden + (2 * heads.qk_dim if qk_norm else 0)
-    mlps = mixture(fields, hidden, n_layers)
+    mlps = mixture(fields, hidden, n_layers, traits)
     layers = [
         Layer(
             grouped_attention(
@@ -112,13 +115,17 @@ def llama_like(fields: Fields, traits: Traits) -> Body:
     return body
 
 
-def mixture(fields: Fields, hidden: int, n_layers: int) -> list[DenseMlp | Moe]:
+def mixture(fields: Fields, hidden: int, n_layers: int, traits: Traits) -> list[DenseMlp | Moe]:
     """The MLP of each layer: dense, or experts on the layers that the sparse fields name."""
     bias = fields.flag("mlp_bias", False)
     if not fields.integer("n_experts", 0, least=0):
+        fields.ignore("mlp_only_layers", "decoder_sparse_step")
         intermediate = fields.integer("intermediate_size")
         return [feed_forward(hidden, intermediate, bias=bias)] * n_layers
-    moe = gated_experts(fields, hidden)
+    fields.ignore("topk_group", "n_group", "use_routing_bias")
+    moe = gated_experts(fields, hidden, traits.path_shared)
+    if traits.shared_gate:
+        moe = with_shared_gate(moe, hidden)
     sparse = sparse_layers(fields, n_layers)
     if all(sparse):
         fields.ignore("intermediate_size")
@@ -128,6 +135,8 @@ def mixture(fields: Fields, hidden: int, n_layers: int) -> list[DenseMlp | Moe]:
 
 
 def dense_width(fields: Fields) -> int:
+    """Width of the dense layers of a model with experts."""
+    fields.ignore("intermediate_size")
     if fields.has("dense_intermediate_size"):
         return fields.integer("dense_intermediate_size")
     return fields.integer("intermediate_size")
@@ -161,9 +170,15 @@ def shared_expert(fields: Fields, hidden: int, path: str) -> tuple[Linear, ...]:
     return feed_forward(hidden, total, "shared_expert", path).linears
 
 
-def gated_experts(fields: Fields, hidden: int) -> Moe:
+def with_shared_gate(moe: Moe, hidden: int) -> Moe:
+    gate = Linear("shared_gate", hidden, 1, "router", "replicated", path="mlp.shared_expert_gate")
+    return replace(moe, linears=(*moe.linears, gate))
+
+
+def gated_experts(fields: Fields, hidden: int, path_shared: str = "mlp.shared_expert") -> Moe:
+    """Experts with a router and shared experts, all layers of experts alike."""
     n_experts = fields.integer("n_experts")
-    shared = shared_expert(fields, hidden, "mlp.shared_expert")
+    shared = shared_expert(fields, hidden, path_shared)
     return experts(
         hidden,
         n_experts,
@@ -176,6 +191,9 @@ def gated_experts(fields: Fields, hidden: int) -> Moe:
 def sparse_layers(fields: Fields, n_layers: int) -> list[bool]:
     """Which layers hold experts, from any of the fields that say so (all where none does)."""
     sparse = [True] * n_layers
+    fields.ignore(
+        "first_k_dense_replace", "moe_layer_freq", "decoder_sparse_step", "mlp_only_layers"
+    )
     if fields.is_list("moe_layer_freq"):
         flags = fields.integers("moe_layer_freq", most=1)
         if fields.of_length("moe_layer_freq", flags, n_layers):
@@ -183,7 +201,6 @@ def sparse_layers(fields: Fields, n_layers: int) -> list[bool]:
         return sparse
     kinds = fields.texts("mlp_layer_types", ("dense", "sparse"))
     if kinds and fields.of_length("mlp_layer_types", kinds, n_layers):
-        fields.ignore("first_k_dense_replace", "moe_layer_freq")
         return [kind == "sparse" for kind in kinds]
     first = fields.integer("first_k_dense_replace", 0, least=0)
     every = fields.integer("moe_layer_freq", 1)
@@ -209,7 +226,7 @@ def draft_count(fields: Fields) -> int:
 
 
 def add_drafts(fields: Fields, body: Body, hidden: int, like: Layer | None = None) -> None:
-    """Append MTP modules: each a full layer as the last one, a projection of 2h to h, three norms."""
+    """Append MTP modules: each a layer as the last one, a projection 2h to h, three norms."""
     n = draft_count(fields)
     if not n or not body.layers:
         return
@@ -229,9 +246,3 @@ def add_drafts(fields: Fields, body: Body, hidden: int, like: Layer | None = Non
         ),
     )
     body.draft_other_parameters = 3 * hidden * n
-
-
-def mixer_of(layer: Layer) -> Attention:
-    if not isinstance(layer.mixer, Attention):
-        raise TypeError("the layer has no attention")
-    return layer.mixer
