@@ -61,6 +61,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app = typer.Typer(
         name="dse",
         no_args_is_help=True,
+        rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

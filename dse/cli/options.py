@@ -8,15 +8,13 @@ import typer
 
 from dse.errors import SpecError
 
-COMMON_PANEL = "Common options"
-
 Json = Annotated[
     bool,
-    typer.Option("--json", help="Print one JSON document.", rich_help_panel=COMMON_PANEL),
+    typer.Option("--json", help="Print one JSON document."),
 ]
 Quiet = Annotated[
     bool,
-    typer.Option("--quiet", "-q", help="Only errors on stderr.", rich_help_panel=COMMON_PANEL),
+    typer.Option("--quiet", "-q", help="Only errors on stderr."),
 ]
 Verbose = Annotated[
     int,
@@ -27,25 +25,24 @@ Verbose = Annotated[
         metavar="",
         help="Say more; -vv says everything.",
         show_default=False,
-        rich_help_panel=COMMON_PANEL,
     ),
 ]
 Debug = Annotated[
     bool,
-    typer.Option("--debug", help="Show tracebacks.", rich_help_panel=COMMON_PANEL),
+    typer.Option("--debug", help="Show tracebacks."),
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="Override a value of the study, such as space.max_batch=8; repeatable.",
+        help="Override a value of the file, such as space.max_batch=8; repeatable.",
         show_default=False,
     ),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", min=0, metavar="N", help="Seed of every random choice."),
+    typer.Option("--seed", min=0, max=2**32 - 1, metavar="N", help="Seed of every random choice."),
 ]
 
 

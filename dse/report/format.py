@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dse.spec.metrics import METRICS
-from dse.units import dimension_of, format_si
+from dse.units import Dimension, dimension_of, format_si
 
 MISSING = "-"
 
@@ -22,14 +22,30 @@ def quantity(name: str, value: Any, digits: int = 4) -> str:
         return ", ".join(quantity(name, item, digits) for item in value)
     if not isinstance(value, int | float):
         return str(value)
-    last = name.rpartition(".")[2]
-    metric = METRICS.get(last)
-    if metric is not None and metric.unit not in ("", "s"):
-        return f"{number(value, digits)} {metric.unit}"
-    dimension = dimension_of(last)
+    unit = _counted_unit(name)
+    if unit is not None:
+        return f"{number(value, digits)} {unit}"
+    dimension = _dimension(name)
     if dimension is None or dimension == "tokens":
         return number(value, digits)
     return format_si(float(value), dimension, digits)
+
+
+def _counted_unit(name: str) -> str | None:
+    """The unit of what is written in full: `tokens/s` and other units without a prefix."""
+    last = name.rpartition(".")[2]
+    if last.endswith(("_bytes_per_token", "_bytes_per_request")):
+        return "B"
+    metric = METRICS.get(last)
+    return metric.unit if metric is not None and metric.unit not in ("", "s") else None
+
+
+def _dimension(name: str) -> Dimension | None:
+    """The dimension stated by the last part of a dotted name that states one."""
+    if f"{name.rpartition('.')[2]}_s" in METRICS:  # a promise: `ttft_mean` limits `ttft_mean_s`
+        return "s"
+    parts = reversed(name.split("."))
+    return next((found for part in parts if (found := dimension_of(part))), None)
 
 
 def number(value: float, digits: int = 4) -> str:

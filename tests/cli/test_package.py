@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
+from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
 import dse
+
+Python = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_version_is_semantic() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc|\.dev)\d+)?", dse.__version__)
 
 
-def test_import_is_light() -> None:
-    code = (
+def test_import_is_light(python: Python) -> None:
+    done = python(
+        "-c",
         "import sys, dse\n"
         "heavy = {'jax', 'matplotlib', 'pydantic', 'numpy'} & set(sys.modules)\n"
-        "sys.exit(f'import dse pulled in {sorted(heavy)}' if heavy else 0)"
-    )
-    home = Path(dse.__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=home, capture_output=True, text=True, check=False
+        "sys.exit(f'import dse pulled in {sorted(heavy)}' if heavy else 0)",
     )
     assert done.returncode == 0, done.stderr
 
