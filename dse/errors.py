@@ -57,11 +57,11 @@ def nearest(name: str, allowed: Iterable[str], n: int = 3) -> list[str]:
     scored = []
     for candidate in names:
         matcher.set_seq1(_fold(candidate))
-        contained = 0.5 if len(folded) >= 2 and folded in _fold(candidate) else 0.0
-        scored.append((max(contained, matcher.ratio()), contained, candidate))
-    close = [item for item in scored if item[0] >= 0.6 or item[1]]
+        contained = 0.8 if len(folded) >= 2 and folded in _fold(candidate) else 0.0
+        scored.append((max(contained, matcher.ratio()), candidate))
+    close = [item for item in scored if item[0] >= 0.6]
     # The sort is stable: among equals the order of the allowed names decides.
-    return [item[2] for item in sorted(close, key=lambda item: -item[0])][:n]
+    return [item[1] for item in sorted(close, key=lambda item: -item[0])][:n]
 
 
 def did_you_mean(name: str, allowed: Iterable[str]) -> str:

@@ -27,6 +27,15 @@ _Dumper.add_implicit_resolver(
 )
 
 
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    # Line breaks that only Unicode has are folded to spaces in every style but this one.
+    style = '"' if any(mark in text for mark in "\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
 def dump_yaml(data: Any) -> str:
     """Plain data as YAML that this package reads back to the same data, keys in their order."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)

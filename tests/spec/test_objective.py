@@ -1,0 +1,99 @@
+"""Objectives: one goal, promises in seconds, and which way a metric is better."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.spec.load import load_spec
+from dse.spec.metrics import METRICS
+from dse.spec.objective import PROMISE_KEYS, Objective
+from tests.spec.samples import fault, faults
+
+GOODPUT = "goodput_requests_per_s_per_accelerator"
+
+
+def load(**data: Any) -> Objective:
+    return load_spec(Objective, {"maximize": GOODPUT, **data})
+
+
+def test_promises_are_seconds_and_means_apart_from_percentiles() -> None:
+    goal = load(promises={"ttft_mean": "2 s", "tpot_mean": "50 ms", "ttft_p99": "3000 ms"})
+    assert goal.mean_limits() == {"ttft": 2.0, "tpot": 0.05}
+    assert goal.percentile_limits() == {"ttft_p99": 3.0}
+
+
+@given(st.decimals("0.001", "3000", places=3))
+def test_a_limit_is_the_same_in_every_unit(limit: Any) -> None:
+    written = [str(limit), f"{limit} s", f"{limit * 1000} ms", f"{limit * 10**6} us", float(limit)]
+    assert {load(promises={"ttft_mean": one}).promises["ttft_mean"] for one in written} == {
+        float(limit)
+    }
+
+
+def test_goal_has_a_metric_and_a_sign() -> None:
+    assert (load().metric, load().sign) == (GOODPUT, 1)
+    least = load_spec(Objective, {"minimize": "energy_j_per_output_token"})
+    assert (least.metric, least.sign) == ("energy_j_per_output_token", -1)
+
+
+@pytest.mark.parametrize(
+    ("data", "path", "said"),
+    [
+        ({}, "", "states no goal"),
+        ({"maximize": "goodput"}, "maximize", "did you mean 'goodput_requests_per_s'"),
+        ({"maximize": 3}, "maximize", "found 3; expected the name of a metric"),
+        ({"maximize": "ttft_mean_s"}, "maximize", "better when lower: use `minimize:`"),
+        ({"minimize": GOODPUT}, "minimize", "better when higher: use `maximize:`"),
+        (
+            {"maximize": GOODPUT, "minimize": "ttft_mean_s"},
+            "minimize",
+            "found both maximize and minimize",
+        ),
+        ({"maximize": GOODPUT, "attainment_frac": 1.2}, "attainment_frac", "implausibly large"),
+        ({"maximize": GOODPUT, "attainment_frac": 0}, "attainment_frac", "above zero"),
+    ],
+)
+def test_faulty_goal_is_one_fault(data: dict[str, Any], path: str, said: str) -> None:
+    # An empty mapping would be an empty file.
+    found = fault(Objective, {"name": "x", **data})
+    assert found.path == path
+    assert said in found.message
+
+
+@pytest.mark.parametrize(
+    ("key", "limit", "said"),
+    [
+        ("ttft", "2 s", "unknown key 'ttft'; did you mean 'ttft_mean'"),
+        ("ttft_p95", "2 s", "did you mean 'ttft_p50', 'ttft_p90' or 'ttft_p99'"),
+        ("tpot_mean", 5000, "found 5000, implausibly large; did you mean 5 s?"),
+        ("tpot_mean", "2 h", "implausibly large"),
+        ("tpot_mean", 0, "must be above zero"),
+        ("tpot_mean", -1, "must be above zero"),
+        ("tpot_mean", "50 GB", "which is a size; expected a time"),
+        ("tpot_mean", None, "nothing (null)"),
+        ("tpot_mean", False, "found false"),
+    ],
+)
+def test_faulty_promise_is_one_fault(key: str, limit: object, said: str) -> None:
+    found = fault(Objective, {"maximize": GOODPUT, "promises": {key: limit}})
+    assert found.path == f"promises.{key}"
+    assert said in found.message
+
+
+def test_both_goals_and_a_bad_promise_are_reported_together() -> None:
+    data = {"maximize": GOODPUT, "minimize": "nothing", "promises": {"ttft": 1}}
+    assert [one.path for one in faults(Objective, data)] == [
+        "minimize",
+        "promises.ttft",
+        "minimize",
+    ]
+
+
+def test_every_promise_is_about_a_metric() -> None:
+    assert len(PROMISE_KEYS) == 16
+    for key in PROMISE_KEYS:
+        assert METRICS[f"{key}_s"].better == "minimize"
