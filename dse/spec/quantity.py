@@ -15,7 +15,8 @@ from pydantic_core import CoreSchema, core_schema
 from dse.spec.base import fault
 from dse.units import Dimension, UnitError, allowed, describe, format_si, parse_quantity
 
-_NUMBER = r"^\s*[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d{1,3})?"
+TEXT_PATTERN = r"^\s*[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\s*\S*.*$"
+"""A number, perhaps with a unit, as an editor can check it (JSON Schema, ECMA 262)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Quantity:
         number = {"type": "number", "minimum" if self.zero else "exclusiveMinimum": 0}
         text = {
             "type": "string",
-            "pattern": _NUMBER + r"\s*\S*.*$",
+            "pattern": TEXT_PATTERN,
             "description": allowed(self.dimension),
         }
         return {"anyOf": [number, text]}

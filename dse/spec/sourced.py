@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic import GetJsonSchemaHandler, WithJsonSchema, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from dse.spec.base import Spec
 from dse.spec.quantity import (
+    TEXT_PATTERN,
     Bytes,
     BytesPerS,
     CountF,
@@ -21,13 +22,14 @@ from dse.spec.quantity import (
     Watts,
 )
 
+_NUMBER_OR_TEXT = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": TEXT_PATTERN}]}
 Status = Literal["datasheet", "secondary", "measured", "derived", "estimate", "given by the user"]
 
 
 class Sourced(Spec):
     """A value in SI, how it is known and where it stands; a bare value is given by the user."""
 
-    value: float
+    value: Annotated[float, WithJsonSchema(_NUMBER_OR_TEXT)]
     status: Status = "given by the user"
     source: str = ""
     note: str = ""

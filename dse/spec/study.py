@@ -145,7 +145,7 @@ class Study(Spec):
         try:
             path = folder_of(info.context) / Path(model).expanduser()
             exists = path.exists()
-        except (OSError, ValueError, RuntimeError):
+        except (OSError, RuntimeError):  # too long a name; no home folder
             raise fault(f"found {describe(model)}; expected a name or a path") from None
         if exists:
             return str(path.resolve())
