@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import matplotlib as mpl
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from dse.report.atomic import write_bytes
@@ -119,6 +120,12 @@ def render(figure: Figure, kind: Format) -> bytes:
     """The figure's bytes in one format; the same figure always gives the same bytes."""
     buffer = io.BytesIO()
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    with mpl.rc_context({"svg.hashsalt": "dse", "svg.fonttype": "path"}):
+    # matplotlib makes some ticks only when it draws: they follow the theme as well.
+    with themed(_theme_of(figure)):
         figure.savefig(buffer, format=kind, dpi=160, metadata=metadata)
     return buffer.getvalue()
+
+
+def _theme_of(figure: Figure) -> Theme:
+    colour = to_hex(figure.get_facecolor())
+    return next((theme for theme, own in COLOURS.items() if own.background == colour), "light")
