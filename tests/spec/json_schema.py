@@ -69,9 +69,9 @@ def _array_holds(key: str, operand: Any, value: list[Any], root: Any) -> bool:
         case "items":
             return all(accepts(operand, item, root) for item in value)
         case "minItems":
-            return len(value) >= operand
+            return len(value) >= int(operand)
         case "maxItems":
-            return len(value) <= operand
+            return len(value) <= int(operand)
         case "uniqueItems":
             return all(item not in value[:index] for index, item in enumerate(value))
     return _foreign(key)
