@@ -50,7 +50,14 @@ def local_shape(kind: GemmKind, pool: Pool) -> tuple[Scalar, Scalar]:
     )
     if kind.shard == "row":
         return kind.k / pool.tp, kind.n_whole
+    if kind.shard == "group":
+        return kind.k, kind.n_split
     return kind.k, columns
+
+
+def local_copies(kind: GemmKind, pool: Pool) -> Scalar:
+    """Grouped products that one rank does: the groups divide by tp."""
+    return kind.copies / pool.tp if kind.shard == "group" else kind.copies
 
 
 def gemm_kernel(rows: Scalar, kind: GemmKind, pool: Pool, target: Target, law: Law) -> Kernel:
@@ -60,17 +67,18 @@ def gemm_kernel(rows: Scalar, kind: GemmKind, pool: Pool, target: Target, law: L
     fly add q_a * 3 M K bytes of traffic.
     """
     k, n = local_shape(kind, pool)
+    copies = local_copies(kind, pool)
     formats = pool.formats
     m_pad, n_pad = padded(rows, law.tile_rows), padded(n, law.tile_columns)
     peak = formats.peak_flops_per_s[kind.part]
     compute_s = compute_time(
-        kind.copies * flops(m_pad, k, n_pad),
+        copies * flops(m_pad, k, n_pad),
         peak * law.gemm_compute_frac * k / (k + law.depth_half),
-        units_per_core=kind.copies * m_pad * n_pad / (_TILE_AREA * target.compute_units),
+        units_per_core=copies * m_pad * n_pad / (_TILE_AREA * target.compute_units),
         serial_s=serial_time(k, law),
         law=law,
     )
-    moved = kind.copies * traffic_bytes(
+    moved = copies * traffic_bytes(
         rows,
         k,
         n,
@@ -83,10 +91,10 @@ def gemm_kernel(rows: Scalar, kind: GemmKind, pool: Pool, target: Target, law: L
     quantize_s = (
         formats.quantizes
         * law.quantize_passes
-        * (3.0 * kind.copies * rows * k / (bandwidth * law.element_bandwidth_frac))
+        * (3.0 * copies * rows * k / (bandwidth * law.element_bandwidth_frac))
     )
     return Kernel(
-        flops=kind.copies * flops(rows, k, n),
+        flops=copies * flops(rows, k, n),
         bytes=moved,
         peak_flops_per_s=peak,
         compute_s=compute_s,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.cost.attention import kv_growth_bytes, kv_window_bytes
-from dse.cost.gemm import local_shape
+from dse.cost.gemm import local_copies, local_shape
+from dse.cost.moe import expert_weight_bytes
 from dse.cost.types import Engine, Layers, Model, Pool, Target
 from dse.struct import Array, Scalar, struct
 
@@ -38,10 +39,9 @@ def layer_weight_bytes(layers: Layers, pool: Pool) -> Array:
     total = jnp.zeros(())
     for gemm in layers.gemms:
         k, n = local_shape(gemm, pool)
-        total = total + gemm.layers * gemm.copies * k * n * pool.formats.weight_bytes[gemm.part]
+        total = total + gemm.layers * local_copies(gemm, pool) * k * n * pool.formats.weight_bytes[gemm.part]
     for kind in layers.experts:
-        per_expert = kind.n_matrices * kind.hidden * kind.intermediate / pool.expert_tp
-        stored = per_expert * pool.formats.weight_bytes["expert"]
+        stored = expert_weight_bytes(kind, pool)
         total = total + kind.layers * kind.n_experts / pool.ep * stored
     return total
 
@@ -55,7 +55,7 @@ def weight_bytes(model: Model, pool: Pool, engine: Engine) -> Array:
     layers = layer_weight_bytes(model.main, pool)
     if model.draft is not None:
         used = jnp.clip(jnp.asarray(pool.draft_tokens), 0.0, 1.0)
-        layers = layers + used * layer_weight_bytes(model.draft, pool)
+        layers = layers + used * layer_weight_bytes(model.draft, pool.for_draft())
     formats = pool.formats.weight_bytes
     head = model.vocab * model.hidden * formats["head"] / pool.tp
     table = model.embedding_parameters * formats["embedding"] / pool.tp
@@ -89,7 +89,8 @@ def request_caches(model: Model, pool: Pool, context: Scalar) -> Caches:
     growth, fixed = _summed_caches(model.main, rows, pool, context)
     if model.draft is not None:
         used = jnp.clip(jnp.asarray(pool.draft_tokens), 0.0, 1.0)
-        rows = (formats.draft_kv_row_bytes, formats.draft_index_row_bytes)
+        own = pool.for_draft().formats
+        rows = (own.kv_row_bytes, own.index_row_bytes)
         more_growth, more_fixed = _summed_caches(model.draft, rows, pool, context)
         growth, fixed = growth + used * more_growth, fixed + used * more_fixed
     return growth / pool.pp, fixed / pool.pp
@@ -106,7 +107,7 @@ def activation_bytes(model: Model, pool: Pool) -> Array:
     widest = jnp.zeros(())
     for gemm in model.main.gemms:
         k, n = local_shape(gemm, pool)
-        widest = jnp.maximum(widest, gemm.copies * (k + n))
+        widest = jnp.maximum(widest, local_copies(gemm, pool) * (k + n))
     total = rows * (4.0 * model.hidden + 2.0 * widest)
     for kind in model.main.experts:
         routed = pool.dp * rows * kind.top_k / pool.ep
@@ -126,7 +127,7 @@ def memory(model: Model, pool: Pool, target: Target, engine: Engine, context: Sc
     """
     capacity = target.memory_bytes
     weights = weight_bytes(model, pool, engine)
-    activations = activation_bytes(model, pool)
+    activations = engine.activation_factor * activation_bytes(model, pool)
     reserve, u = engine.reserve_bytes, engine.utilization_frac
     of_total = u * capacity - weights - activations - reserve
     # What the fraction leaves out must still hold the activations.

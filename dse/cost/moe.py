@@ -35,7 +35,7 @@ def distinct_ranks(ep: Scalar, top_k: Scalar, limit: Scalar) -> Array:
 
 def expert_weight_bytes(kind: ExpertKind, pool: Pool) -> Scalar:
     """Bytes of one expert's matrices on one rank of its expert tensor parallelism."""
-    parameters = kind.n_matrices * kind.hidden * kind.intermediate / pool.expert_tp
+    parameters = (kind.n_matrices * kind.hidden * kind.intermediate + kind.bias) / pool.expert_tp
     return parameters * pool.formats.weight_bytes["expert"]
 
 

@@ -86,7 +86,8 @@ def elementwise_kernel(
 ) -> Kernel:
     """Norms, rotary, residuals, activation functions: rows * hidden * 2 bytes * passes, per layer."""
     law = engine.law
-    moved = layers.n_layers * rows * model.hidden * _RESIDUAL_BYTES * model.element_passes
+    passes = law.element_passes + model.stream_passes
+    moved = layers.n_layers * rows * model.hidden * _RESIDUAL_BYTES * passes
     memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.element_bandwidth_frac)
     zero = jnp.zeros(())
     return Kernel(
@@ -215,7 +216,7 @@ def _draft_seconds(
     device = device + (1.0 - engine.overlap_frac) * sum(moved.values())
     device = device + head_kernel(model, pool, target, engine, prefill=None, decode=one).time_s
     launch = model.draft.n_layers * engine.layer_s
-    return device, launch
+    return device / model.draft_modules, launch / model.draft_modules
 
 
 def step(

@@ -51,6 +51,7 @@ class Law:
     kv_bandwidth_frac: Scalar
     element_bandwidth_frac: Scalar
     quantize_passes: Scalar  # q_a: traffic of quantizing activations on the fly
+    element_passes: Scalar  # times a row crosses memory per layer outside the kernels
     exponent: float = static(default=2)
 
 
@@ -74,7 +75,7 @@ class Engine:
     ttft_base_s: Scalar
     ttft_steps: Scalar  # steps that the scheduler loses before the first token
     ttft_s_per_prompt_token: Scalar
-    start_burst: Scalar  # share of a closed loop's first wave that waits; 0 in steady state
+    start_burst_frac: Scalar  # share of a closed loop's first wave that waits; 0 in steady state
     draft_acceptance_frac: Scalar
     utilization_frac: Scalar
     basis_total: Scalar  # one of the three is 1: what the fraction is a fraction of
@@ -82,6 +83,7 @@ class Engine:
     basis_after_weights: Scalar
     reserve_bytes: Scalar
     repack_frac: Scalar  # weights grow by this when loaded
+    activation_factor: Scalar  # peak activations over those of the largest layer
     transfer_latency_s: Scalar
     transfer_ramp_bytes: Scalar  # message size at which half of the link's rate is reached
     holds_first_token: Scalar  # 1: the first token waits for the key-value transfer
@@ -100,7 +102,7 @@ class GemmKind:
     """Weight matrices of one part with one inner width, fused as engines fuse them.
 
     Columns of a rank: n_split/tp + n_kv/min(tp, kv_heads) + n_whole; rows of the matrix: k/tp when
-    `shard` is "row".
+    `shard` is "row"; copies/tp when it is "group".
     """
 
     k: Scalar
@@ -163,6 +165,7 @@ class ExpertKind:
     hidden: Scalar
     intermediate: Scalar
     n_matrices: Scalar
+    bias: Scalar  # further parameters of one expert
     node_limit: Scalar  # groups that one token's experts may span
     hash_routed: bool = static(default=False)
 
@@ -188,7 +191,8 @@ class Model:
     vocab: Scalar
     main: Layers
     draft: Layers | None
-    element_passes: Scalar  # times a row of `hidden` crosses memory per layer, outside the kernels
+    draft_modules: Scalar  # a drafted token passes one of them
+    stream_passes: Scalar  # further crossings, for the streams of hyper-connections
     small_parameters: Scalar  # norms and the like, replicated
     embedding_parameters: Scalar  # input table (0 when tied)
 
@@ -206,16 +210,7 @@ class Formats:
     kv_row_bytes: tuple[Scalar, ...]  # per cached row and attention kind, all heads
     index_row_bytes: tuple[Scalar, ...]
     supported: Scalar  # 1 where the target runs this combination
-    draft_kv_row_bytes: tuple[Scalar, ...]
-    draft_index_row_bytes: tuple[Scalar, ...]
-
-    def for_draft(self) -> Formats:
-        """The formats with the draft layers' cached rows in place of the model's."""
-        return dataclasses.replace(
-            self,
-            kv_row_bytes=self.draft_kv_row_bytes,
-            index_row_bytes=self.draft_index_row_bytes,
-        )
+    draft: Formats | None  # of the draft layers, which checkpoints often keep wider
 
 
 @struct
@@ -243,7 +238,7 @@ class Pool:
 
     def for_draft(self) -> Pool:
         """The pool as the draft layers see it."""
-        return dataclasses.replace(self, formats=self.formats.for_draft())
+        return dataclasses.replace(self, formats=self.formats.draft or self.formats)
 
     @property
     def expert_tp(self) -> Scalar:

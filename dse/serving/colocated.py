@@ -115,7 +115,7 @@ def flow(s: Setting, batch: Array, times: Times) -> Flow:
     if traffic.load_kind == CLOSED:
         clients = traffic.load / pool.replicas
         others = jnp.maximum(clients - 1.0, 0.0) / jnp.maximum(clients, 1.0)
-        burst = engine.start_burst * jnp.maximum(clients - 1.0, 0.0) * work_s
+        burst = engine.start_burst_frac * jnp.maximum(clients - 1.0, 0.0) * work_s
     # A prompt waits for the step in progress; with nobody decoding there is none.
     busy = others * -jnp.expm1(-batch)
     wait = gated_wait(others * rate, work_s, traffic.isl_cv, decode_s, n_chunks / pool.dp)

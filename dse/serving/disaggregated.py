@@ -107,7 +107,7 @@ def ttft(s: Setting, rate: Array, first_step_s: Array, at: Front) -> Array:
     if traffic.load_kind == CLOSED:
         waiting = jnp.maximum(traffic.load - 1.0, 0.0)
         others = waiting / jnp.maximum(traffic.load, 1.0)
-        burst = engine.start_burst * waiting * at.work_s / s.prefill.replicas
+        burst = engine.start_burst_frac * waiting * at.work_s / s.prefill.replicas
     service = _service(s, bounded * others, at)
     wait = pool_wait(bounded * others, service, traffic.isl_cv, s.prefill.replicas)
     links = jnp.minimum(s.prefill.replicas, s.decode.replicas)

@@ -1,0 +1,188 @@
+"""Predicting measured rows: each row becomes a system and a deployment, priced like any design."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from dse import catalog
+from dse.arch import load_model
+from dse.arch.types import ModelArch
+from dse.calibrate.rows import Degrees, Row
+from dse.cost.types import Engine, Pool
+from dse.errors import DseError
+from dse.lower.formats import FormatChoice, lower_formats
+from dse.lower.model import lower_model
+from dse.lower.target import lower_engine, lower_target
+from dse.serving.evaluate import evaluate
+from dse.serving.reasons import Reason, describe
+from dse.serving.types import CLOSED, Deployment, Limits, System, Traffic
+from dse.spec.engine import load_engine
+from dse.spec.hardware import Hardware
+from dse.spec.load import load
+from dse.struct import replace
+
+_NO_LIMIT_S = 1e9
+_CHUNK_TOKENS = 8192.0
+_MANY_SLOTS = 4096.0
+_REFINEMENTS = 5
+# Recipes of these engines keep the cache in 8 bit with 8-bit and 4-bit weights.
+_EIGHT_BIT_CACHE_ENGINES = ("tensorrt-llm", "sglang")
+_EIGHT_BIT_CACHE_MODELS = ("minimax", "kimi")
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a row is predicted to do; `refusal` says why it is not."""
+
+    row: Row
+    ttft_mean_s: float | None = None
+    tpot_mean_s: float | None = None
+    output_tokens_per_s_per_accelerator: float | None = None
+    refusal: str = ""
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=64)
+def _hardware(name: str) -> Hardware:
+    return load(Hardware, catalog.resolve("hardware", name)).spec
+
+
+@lru_cache(maxsize=256)
+def _engine(name: str, vendor: str) -> Engine:
+    return lower_engine(load_engine(name), vendor)
+
+
+@lru_cache(maxsize=64)
+def _arch(name: str) -> ModelArch:
+    return load_model(name)
+
+
+def _kv_dtype(row: Row, arch: ModelArch) -> str:
+    if row.kv_precision:
+        return row.kv_precision
+    quantized = row.weight_precision in ("fp8", "fp4", "int4", "nvfp4")
+    by_engine = row.engine.split("@")[0] in _EIGHT_BIT_CACHE_ENGINES
+    by_model = any(name in row.model.lower() for name in _EIGHT_BIT_CACHE_MODELS)
+    if quantized and (by_engine or by_model):
+        return "fp8"
+    return "checkpoint" if arch.kv_dtype != "bf16" else "bf16"
+
+
+@lru_cache(maxsize=1024)
+def _formats(model: str, hardware: str, weight: str, kv: str) -> FormatChoice:
+    arch = _arch(model)
+    if weight == "fp4" and arch.formats.get("expert") and arch.formats["expert"].dtype == "mxfp4":
+        weight = "checkpoint"
+    return lower_formats(arch, _hardware(hardware), weight, "checkpoint", kv)
+
+
+def _pool(degrees: Degrees, formats: FormatChoice, slots: float, draft: int) -> Pool:
+    return Pool(
+        tp=float(degrees.tp),
+        dp=float(degrees.dp),
+        ep=float(degrees.ep),
+        pp=1.0,
+        max_batch=slots,
+        chunk_tokens=_CHUNK_TOKENS,
+        replicas=float(degrees.workers),
+        draft_tokens=float(draft),
+        formats=formats.formats,
+    )
+
+
+def lower_row(row: Row) -> tuple[System, Deployment]:
+    """The row as a system and a deployment. Raises DseError where the row cannot be expressed."""
+    hardware = _hardware(row.hardware)
+    arch = _arch(row.model)
+    engine = _engine(row.engine, hardware.vendor)
+    formats = _formats(row.model, row.hardware, row.weight_precision, _kv_dtype(row, arch))
+    if formats.refusal:
+        raise DseError(formats.refusal)
+    if row.mtp_draft_tokens and arch.draft is None:
+        raise DseError(f"{arch.name} has no draft layers for {row.mtp_draft_tokens} draft tokens")
+    target = lower_target(hardware)
+    traffic = Traffic(
+        isl_tokens=row.isl,
+        isl_cv=0.0,
+        osl_tokens=row.osl,
+        prefix_hit_frac=0.0,
+        load=row.concurrency,
+        load_kind=CLOSED,
+    )
+    limits = Limits(_NO_LIMIT_S, _NO_LIMIT_S, _NO_LIMIT_S, _NO_LIMIT_S)
+    pools = {
+        name: _pool(degrees, formats, row.decode_slots or _MANY_SLOTS, row.mtp_draft_tokens)
+        for name, degrees in row.pools().items()
+    }
+    if row.mode == "colocated":
+        prefill = decode = pools["both"]
+    else:
+        prefill, decode = replace(pools["prefill"], draft_tokens=0.0), pools["decode"]
+    system = System(
+        model=lower_model(arch),
+        source=target,
+        sink=target,
+        source_engine=engine,
+        sink_engine=engine,
+        traffic=traffic,
+        limits=limits,
+        budget_accelerators=_NO_LIMIT_S,
+    )
+    return system, Deployment(prefill, decode, (0.0, 1.0, 0.0), row.mode)
+
+
+@jax.jit
+def _price(system: System, design: Deployment) -> tuple[dict[str, Any], Any, Any]:
+    outcome = jax.vmap(lambda s, d: evaluate(s, d, _REFINEMENTS))(system, design)
+    return outcome.metrics, outcome.reason, outcome.miss
+
+
+def predict(rows: Sequence[Row], progress: Callable[[int], None] | None = None) -> list[Prediction]:
+    """A prediction or a refusal for every row, in order.
+
+    Rows of one model and mode are priced together; each group is padded to a power of two, so that
+    a second file compiles nothing new.
+    """
+    done: dict[int, Prediction] = {}
+    groups: dict[Any, list[tuple[int, Any]]] = {}
+    for i, row in enumerate(rows):
+        try:
+            pair = lower_row(row)
+        except DseError as error:
+            done[i] = Prediction(row, refusal=str(error))
+            continue
+        groups.setdefault(jax.tree.structure(pair), []).append((i, pair))
+    for members in groups.values():
+        for i, metrics, reason, miss in _priced(members):
+            done[i] = _judged(rows[i], metrics, reason, miss)
+        if progress is not None:
+            progress(len(members))
+    return [done[i] for i in range(len(rows))]
+
+
+def _priced(members: list[tuple[int, Any]]) -> list[tuple[int, dict[str, float], int, float]]:
+    padded = members + [members[-1]] * ((1 << (len(members) - 1).bit_length()) - len(members))
+    stacked = jax.tree.map(lambda *leaves: np.asarray(leaves), *[pair for _, pair in padded])
+    metrics, reasons, misses = jax.device_get(_price(*stacked))
+    return [
+        (i, {name: float(v[j]) for name, v in metrics.items()}, int(reasons[j]), float(misses[j]))
+        for j, (i, _) in enumerate(members)
+    ]
+
+
+def _judged(row: Row, metrics: dict[str, float], reason: int, miss: float) -> Prediction:
+    if Reason(reason) in (Reason.DEGREE, Reason.WEIGHTS, Reason.KV, Reason.UNSUPPORTED):
+        return Prediction(row, refusal=describe(reason, miss))
+    return Prediction(
+        row,
+        metrics["ttft_mean_s"],
+        metrics["tpot_mean_s"],
+        metrics["output_tokens_per_s_per_accelerator"],
+        metrics=metrics,
+    )

@@ -1,0 +1,57 @@
+"""Hardware and engine files to the arrays that the cost functions take."""
+
+from __future__ import annotations
+
+from dse.cost.types import Engine, Law, Target
+from dse.spec.engine import EngineSpec
+from dse.spec.hardware import Hardware
+
+_LAW_FIELDS = tuple(
+    name for name, field in Law.__dataclass_fields__.items() if not field.metadata.get("static")
+)
+
+
+def lower_target(hardware: Hardware) -> Target:
+    """One accelerator; memory is what an engine sees (`usable_bytes`) where that is measured."""
+    memory = hardware.usable_bytes or hardware.memory_bytes
+    up, out = hardware.scale_up, hardware.scale_out
+    dimensions = up.dimensions.value if up.dimensions is not None else 1.0
+    link = up.bandwidth_bytes_per_s.value
+    if up.topology == "torus":
+        # The catalogue states all links of a chip together; a ring along one dimension uses its
+        # share, and collectives use every dimension (`scale_up_dimensions`).
+        link = link / dimensions
+    return Target(
+        memory_bandwidth_bytes_per_s=hardware.memory_bandwidth_bytes_per_s.value,
+        memory_bytes=memory.value,
+        compute_units=hardware.compute_units.value,
+        scale_up_bytes_per_s=link,
+        scale_up_latency_s=up.latency_s.value,
+        scale_up_domain=up.domain_accelerators.value,
+        scale_up_dimensions=dimensions,
+        scale_out_bytes_per_s=out.bandwidth_bytes_per_s.value,
+        scale_out_latency_s=out.latency_s.value,
+        host_link_bytes_per_s=hardware.host_link_bytes_per_s.value,
+        vector_flops_per_s=max(one.value for one in hardware.peak_flops_per_s.values()),
+        power_w=hardware.power_w.value if hardware.power_w else 0.0,
+        idle_power_w=hardware.idle_power_w.value if hardware.idle_power_w else 0.0,
+        price_usd_per_hour=hardware.price_usd_per_hour.value if hardware.price_usd_per_hour else 0.0,
+    )
+
+
+def lower_engine(spec: EngineSpec, vendor: str, draft_acceptance: float | None = None) -> Engine:
+    """An engine as it holds on a vendor's chips; a workload may state its own draft acceptance."""
+    values = {name: one.value for name, one in spec.for_vendor(vendor).items()}
+    law = Law(**{name: values.pop(name) for name in _LAW_FIELDS}, exponent=values.pop("exponent"))
+    if draft_acceptance is not None:
+        values["draft_acceptance_frac"] = draft_acceptance
+    assert spec.mixes_phases is not None, "load_engine leaves nothing open"
+    return Engine(
+        law=law,
+        basis_total=float(spec.memory_basis == "total"),
+        basis_before_weights=float(spec.memory_basis == "before_weights"),
+        basis_after_weights=float(spec.memory_basis == "after_weights"),
+        holds_first_token=1.0,
+        mixes_phases=spec.mixes_phases,
+        **values,
+    )
