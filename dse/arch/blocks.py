@@ -90,6 +90,7 @@ def grouped_attention(
             "column",
             bias=n if projection.qkv_bias else 0,
             path=f"{path}.q_proj",
+            n_kv=heads.kv * heads.qk_dim + v_width,
         ),
         Linear(
             "o_proj",

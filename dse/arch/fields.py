@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dse.arch.vocabulary import IRRELEVANT, SYNONYMS
+from dse.arch.vocabulary import IRRELEVANT, IRRELEVANT_TO_FORMAT, SYNONYMS
 from dse.errors import Fault, SpecError
 
 LARGEST: Final = 1 << 24  # beyond any width, head or expert count ever published
 LARGEST_VOCABULARY: Final = 1 << 26
 LARGEST_DEPTH: Final = 2048
+_MOST_FAULTS: Final = 200
 
 
 class Fields:
@@ -33,10 +34,14 @@ class Fields:
 
     def fault(self, name: str, message: str) -> None:
         path = f"{self._where}.{name}" if self._where and name else self._where or name
-        self.faults.append(Fault(None, None, None, path, message))
+        fault = Fault(None, None, None, path, message)
+        # A field may be asked for more than once, and a long list be wrong all through.
+        if fault not in self.faults and len(self.faults) < _MOST_FAULTS:
+            self.faults.append(fault)
 
     def warn(self, message: str) -> None:
-        self.warnings.append(message)
+        if message not in self.warnings:
+            self.warnings.append(message)
 
     def raise_faults(self) -> None:
         """Raise `SpecError` with all faults gathered so far, if there are any."""
@@ -49,10 +54,11 @@ class Fields:
 
     def unasked(self) -> list[str]:
         """Fields that nothing asked for and that are not known to be irrelevant to cost."""
+        known = IRRELEVANT_TO_FORMAT if "quant" in self._where else IRRELEVANT
         here = [
             f"{self._where}.{key}" if self._where else key
             for key, value in self._raw.items()
-            if key not in self._asked and key not in IRRELEVANT and value is not None
+            if key not in self._asked and key not in known and value is not None
         ]
         return here + [key for inner in self._inner.values() for key in inner.unasked()]
 

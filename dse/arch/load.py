@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dse.arch.names import Resolved, all_names, resolve
+from dse.arch.names import Resolved, resolve, suggestion
 from dse.arch.quant import named_formats
 from dse.arch.source import read_model_files
 from dse.arch.types import ModelArch, Part
-from dse.errors import DseError, SpecError, did_you_mean
+from dse.errors import DseError, SpecError
 
 _QUANTIZED: tuple[Part, ...] = ("attention", "mlp", "shared_expert", "expert", "indexer")
 _HUB_TIMEOUT_S = 5
@@ -78,7 +78,7 @@ def _from_hub(name: str) -> ModelArch:
         if config is not None:
             _fetch(name, "hf_quant_config.json")  # lands beside config.json where it exists
             return read_model_files(config, name)
-    hint = did_you_mean(name, all_names()) or "; `dse list models` shows the shipped ones"
+    hint = suggestion(name) or "; `dse list models` shows the shipped ones"
     raise DseError(f"unknown model {name[:200]!r}: no shipped model of that name, {reason}{hint}")
 
 

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from dse.errors import nearest, one_of
+
 FOLDER: Final = Path(__file__).parent / "models"
 # Endings that say how a checkpoint was tuned, and how it is stored.
 _TUNED: Final = ("hf", "instruct", "chat", "base", "it", "2507", "mtp", "quarot")
@@ -50,9 +52,13 @@ class Resolved:
     storage: str | None = None
 
 
-@cache
-def list_models() -> tuple[ModelEntry, ...]:
+def list_models() -> list[ModelEntry]:
     """Every shipped model, in the order of their names."""
+    return list(_entries())
+
+
+@cache
+def _entries() -> tuple[ModelEntry, ...]:
     entries = []
     for path in sorted(FOLDER.glob("*.json"), key=lambda p: p.name.lower()):
         raw = json.loads(path.read_text(encoding="utf-8"))
@@ -69,9 +75,15 @@ def list_models() -> tuple[ModelEntry, ...]:
     return tuple(entries)
 
 
-def all_names() -> list[str]:
-    """Every full name and alias that a shipped model answers to."""
-    return [name for entry in list_models() for name in (entry.name, *entry.aliases)]
+def suggestion(name: str) -> str:
+    """`; did you mean ...?` with the shipped names whose last part looks most like the name's."""
+    by_last = {
+        full.rsplit("/", 1)[-1]: full
+        for entry in _entries()
+        for full in (entry.name, *entry.aliases)
+    }
+    found = [repr(by_last[last]) for last in nearest(name.rsplit("/", 1)[-1], by_last)]
+    return f"; did you mean {one_of(found)}?" if found else ""
 
 
 def resolve(name: str) -> Resolved | None:
@@ -104,10 +116,10 @@ def resolve(name: str) -> Resolved | None:
 def _index() -> dict[str, ModelEntry]:
     """Exact names, folded: full ids and aliases first, then their last parts."""
     index: dict[str, ModelEntry] = {}
-    for entry in list_models():
+    for entry in _entries():
         for name in (entry.name, *entry.aliases):
             index.setdefault(_fold(name), entry)
-    for entry in list_models():
+    for entry in _entries():
         for name in (entry.name, *entry.aliases):
             index.setdefault(_fold(name).rsplit("/", 1)[-1], entry)
     return index
@@ -117,7 +129,7 @@ def _index() -> dict[str, ModelEntry]:
 def _bare_index() -> dict[str, dict[str, ModelEntry]]:
     """Names without endings, then by storage ending; the plainest shipped name wins."""
     index: dict[str, dict[str, ModelEntry]] = {}
-    for entry in sorted(list_models(), key=lambda e: len(e.name)):
+    for entry in sorted(_entries(), key=lambda e: len(e.name)):
         for name in (entry.name, *entry.aliases):
             tuned, storage = _stripped(_fold(name).rsplit("/", 1)[-1])
             index.setdefault(tuned, {}).setdefault(storage, entry)

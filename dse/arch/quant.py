@@ -217,7 +217,8 @@ def _awq_or_gptq(quant: Fields) -> WeightFormat:
         quant.fault("bits", f"{bits}-bit weights are not supported, known are 4 and 8")
         bits = 8
     size = quant.integer("group_size", 128, least=-1)
-    zero_point = quant.flag("zero_point", not quant.flag("sym", True))
+    symmetric = quant.flag("sym", quant.text("quant_method").lower() != "awq")
+    zero_point = quant.flag("zero_point", not symmetric)
     if quant.has("dynamic"):
         quant.warn("quantization_config.dynamic is not read: all layers get the same bits")
     return group_int(bits, size if size > 0 else None, zero_point, "bf16")

@@ -87,7 +87,7 @@ def _family(whole: Fields, text: Fields) -> Family:
     family = find_family(types, classes)
     if family is not None:
         return family
-    found = ", ".join(repr(name[:60]) for name in [*types, *classes]) or "nothing"
+    found = ", ".join(dict.fromkeys(repr(name[:60]) for name in [*types, *classes])) or "nothing"
     if all(text.has(name) for name in _PLAIN):
         whole.warn(f"no known family for {found}: read as a Llama-like model")
         return FALLBACK

@@ -61,7 +61,13 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family(
         ("gemma3_text", "gemma3"),
         ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
-        decoder(Traits(out_bias=None, qk_norm=True, norms_per_layer=4)),
+        decoder(Traits(out_bias=None, qk_norm=True, norms_per_layer=4, window_period=6)),
+        tied=True,
+    ),
+    Family(
+        ("gemma2",),
+        ("Gemma2ForCausalLM",),
+        decoder(Traits(out_bias=None, norms_per_layer=4, window_period=2)),
         tied=True,
     ),
     Family(

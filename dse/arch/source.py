@@ -31,7 +31,7 @@ def read_model_files(path: Path, name: str | None = None) -> ModelArch:
     beside = file.parent / _SIDECAR
     sidecar = parse(read_text(beside), str(beside)) if beside.is_file() else None
     try:
-        return read_config(config, name or _name(file, config), sidecar)
+        return read_config(config, name or _name(file), sidecar)
     except SpecError as error:
         raise SpecError([_placed(fault, str(file), text) for fault in error.faults]) from None
 
@@ -83,10 +83,14 @@ def parse(text: str, file: str) -> Mapping[str, object]:
     return value
 
 
-def _name(file: Path, config: Mapping[str, object]) -> str:
+def _name(file: Path) -> str:
     """What to call a model read from a file: its folder, or the file's own name."""
+    parents = [part.name for part in file.absolute().parents]
+    for name in parents:
+        if name.startswith("models--"):  # a folder of the hub's cache
+            return name.removeprefix("models--").replace("--", "/")
     if file.name == _CONFIG:
-        return file.resolve().parent.name
+        return parents[0]
     return file.stem.removesuffix("_config").replace("--", "/")
 
 

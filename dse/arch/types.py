@@ -33,7 +33,7 @@ MixerKind = Literal[
     "dsa",  # mla that reads `top_k` rows picked by an indexer
     "csa",  # DeepSeek-V4 C4: a window plus `top_k` of the rows compressed `compression` to one
     "hca",  # DeepSeek-V4 C128: a window plus every row compressed `compression` to one
-    "block_sparse",  # `top_k` rows in blocks picked by an index, plus the local block
+    "block_sparse",  # `top_k` rows in blocks picked by an index, the local block among them
     "gated_delta_net",
     "kimi_delta",
     "mamba2",
@@ -60,6 +60,7 @@ class Linear:
     bias: int = 0
     path: str = ""
     quantizable: bool = True
+    n_kv: int = 0  # of n, the columns of keys and values: they divide by kv_heads at most
 
     @property
     def parameters(self) -> int:

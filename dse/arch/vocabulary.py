@@ -109,15 +109,7 @@ _QUANTIZATION: Final = """
 """
 IRRELEVANT: Final[frozenset[str]] = frozenset(
     " ".join(
-        (
-            _IDENTITY,
-            _TOKENS,
-            _SAMPLING,
-            _TRAINING,
-            _ELEMENT_WISE,
-            _ROTARY,
-            _OTHER_TOWERS,
-            _QUANTIZATION,
-        )
+        (_IDENTITY, _TOKENS, _SAMPLING, _TRAINING, _ELEMENT_WISE, _ROTARY, _OTHER_TOWERS)
     ).split()
 )
+IRRELEVANT_TO_FORMAT: Final[frozenset[str]] = frozenset(_QUANTIZATION.split())

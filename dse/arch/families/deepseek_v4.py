@@ -11,6 +11,7 @@ from dse.arch.types import Attention, KvRow, Linear, Moe
 
 # Ring slots that the engines keep per layer (SGLang, deepseek_v4_memory_pool).
 _C4_SLOTS = 8
+_RATIOS = (0, 4, 128)
 _SCALE_BYTES = 8  # 7 scales and a byte of padding in a row
 
 
@@ -63,8 +64,9 @@ def deepseek_v4(fields: Fields) -> Body:
     moe = _experts(fields, shape.hidden)
     layers = []
     for i, ratio in enumerate(ratios[:n_layers]):
-        if ratio not in (0, 1) and ratio > 4096:
-            fields.fault(f"compress_ratios[{i}]", f"{ratio} to one is not a known compression")
+        if ratio not in _RATIOS:
+            known = ", ".join(str(known) for known in _RATIOS)
+            fields.fault(f"compress_ratios[{i}]", f"unknown {ratio}, known are {known}")
         mlp = replace(moe, hash_routed=True) if i < n_hash else moe
         layers.append(_layer(shape, ratio, mlp, streams))
     head_mix = streams * shape.hidden * streams + streams + 1 if streams > 1 else 0
@@ -90,7 +92,7 @@ def _layer(shape: _Shape, ratio: int, mlp: Moe, streams: int) -> Layer:
 
 def _positions(shape: _Shape, ratio: int) -> int:
     """Learned positions and norms of a layer's compressors (fp32 [ratio, 2 * dim] on C4)."""
-    if ratio <= 1:
+    if ratio == 0:
         return 0
     overlap = 2 if ratio == 4 else 1
     own = ratio * overlap * shape.head_dim + shape.head_dim
@@ -117,7 +119,7 @@ def _attention(shape: _Shape, ratio: int) -> Attention:
         compression=None,
         linears=_projections(shape),
     )
-    if ratio <= 1:
+    if ratio == 0:
         return base
     overlap = 2 if ratio == 4 else 1
     row_bytes = 2 * overlap * shape.head_dim * 4

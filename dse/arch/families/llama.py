@@ -42,11 +42,12 @@ def check_groups(fields: Fields, q: int, kv: int, name: str = "num_key_value_hea
         fields.fault(name, f"{kv} does not divide {q} query heads")
 
 
-def windows(fields: Fields, n_layers: int) -> list[int | None]:
+def windows(fields: Fields, n_layers: int, period: int = 0) -> list[int | None]:
     """The window of each layer, None where a layer sees everything.
 
-    `layer_types` decides where given. Otherwise `use_sliding_window: false` means no window at
-    all, `max_window_layers` is how many of the first layers see everything, and a lone
+    `layer_types` decides where given. Otherwise one layer in `sliding_window_pattern` (or in the
+    class's own `period`), the last of them, sees everything. `use_sliding_window: false` means no
+    window at all, `max_window_layers` is how many of the first layers see everything, and a lone
     `sliding_window` holds for every layer (Mistral 7B).
     """
     window = fields.optional_integer("sliding_window")
@@ -61,8 +62,8 @@ def windows(fields: Fields, n_layers: int) -> list[int | None]:
         return [window if kind == "sliding_attention" else None for kind in kinds[:n_layers]]
     if window is None or not used:
         return [None] * n_layers
-    if fields.has("sliding_window_pattern"):  # one full layer, the last, in so many
-        period = fields.integer("sliding_window_pattern")
+    period = fields.integer("sliding_window_pattern", period, least=0)
+    if period:
         return [window if (i + 1) % period else None for i in range(n_layers)]
     return [None if i < first else window for i in range(n_layers)]
 
@@ -77,6 +78,7 @@ class Traits:
     norms_per_layer: int = 2
     shared_gate: bool = False  # the shared expert passes a gate of one output
     path_shared: str = "mlp.shared_expert"
+    window_period: int = 0  # one full layer in so many, 0: a window holds for every layer
 
 
 def decoder(traits: Traits) -> Callable[[Fields], Body]:
@@ -108,7 +110,7 @@ def llama_like(fields: Fields, traits: Traits) -> Body:
             mlp,
             norms,
         )
-        for window, mlp in zip(windows(fields, n_layers), mlps, strict=True)
+        for window, mlp in zip(windows(fields, n_layers, traits.window_period), mlps, strict=True)
     ]
     body = Body(layers, hidden)
     add_drafts(fields, body, hidden)

@@ -93,11 +93,12 @@ def _block_sparse(fields: Fields, plain: Attention, hidden: int) -> tuple[Attent
     n_heads = config.integer("sparse_num_index_heads")
     dim = config.integer("sparse_index_dim")
     block = config.integer("sparse_block_size")
+    n_blocks = config.integer("sparse_topk_blocks")
+    n_blocks += config.integer("sparse_local_block", 1, least=0)
     sparse = replace(
         plain,
         kind="block_sparse",
-        window=block * config.integer("sparse_local_block", 1, least=0) or None,
-        top_k=block * config.integer("sparse_topk_blocks"),
+        top_k=block * n_blocks,
         index_heads=n_heads,
         index_dim=dim,
         index_dtype="bf16",
