@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,8 +19,15 @@ from dse.report.style import Colours
 
 _FONT_SIZE: Final = 8
 _GAP: Final = 3.0  # between a point and its label; like every length here in points
-_DIRECTIONS: Final = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
+_DIRECTIONS: Final = (
+    *((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0)),
+    *((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)),
+    *((1.0, 0.5), (1.0, -0.5), (-1.0, 0.5), (-1.0, -0.5)),
+)
 _DISTANCES: Final = (0.0, 10.0, 20.0, 35.0, 55.0, 80.0)
+
+
+Pixel = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +44,33 @@ class Label:
 class _Place:
     """Where a label stands: offset from its point, the box it covers (pixels), what it hits."""
 
-    offset: tuple[float, float]
+    offset: Pixel
     distance: float
     box: Bbox
     cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What a label must not cover (pixels): the outside of the frame, labels, other points."""
+
+    frame: Bbox
+    labels: Sequence[Bbox]
+    points: Sequence[Bbox]
+
+    def cost(self, box: Bbox, own: Pixel) -> float:
+        """Area that covers something; half the box more where another point is as near as ours."""
+        covered = sum(_shared(box, other) for other in (*self.labels, *self.points))
+        reach = _distance(box, own) * 1.3
+        misread = any(_distance(box, _centre(other)) < reach for other in self.points)
+        return _area(box) - _shared(box, self.frame) + covered + 0.5 * _area(box) * misread
+
+    def crossed(self, start: Pixel, end: Pixel) -> int:
+        """How many labels and points a leader line from start to end runs through."""
+        steps = [i / 12 for i in range(13)]
+        path = [tuple(a + (b - a) * t for a, b in zip(start, end, strict=True)) for t in steps]
+        boxes = (*self.labels, *self.points)
+        return sum(any(box.contains(x, y) for x, y in path) for box in boxes)
 
 
 def place_labels(
@@ -64,27 +95,30 @@ def place_labels(
     taken = [artist.get_window_extent(renderer) for artist in keep_clear]
     for i, label in enumerate(labels):
         size = _text_size(figure, renderer, label.text)
-        others = [*taken, *points[:i], *points[i + 1 :]]
-        place = _best_place(centres[i], label.radius_points, size, pixel, frame, others)
+        others = [*points[:i], *points[i + 1 :]]
+        around = _Around(frame, taken, [box for box in others if box.bounds != points[i].bounds])
+        place = _best_place(centres[i], label.radius_points, size, pixel, around)
         taken.append(place.box)
         _annotate(axes, label, place, colours)
 
 
 def _best_place(
-    centre: tuple[float, float],
+    centre: Pixel,
     radius: float,
     size: tuple[float, float],
     pixel: float,
-    frame: Bbox,
-    others: Sequence[Bbox],
+    around: _Around,
 ) -> _Place:
     best: _Place | None = None
     for distance in _DISTANCES:
         step = radius + _GAP + distance
         for x, y in _DIRECTIONS:
             offset = (x * step, y * step)
-            box = _box(centre[0] + offset[0] * pixel, centre[1] + offset[1] * pixel, offset, size)
-            cost = _area(box) - _shared(box, frame) + sum(_shared(box, other) for other in others)
+            end = (centre[0] + offset[0] * pixel, centre[1] + offset[1] * pixel)
+            box = _box(*end, offset, size)
+            cost = around.cost(box, centre)
+            if distance:
+                cost += _area(box) * around.crossed(centre, end)
             place = _Place(offset, distance, box, cost)
             if cost < 1e-6 * _area(box):
                 return place
@@ -100,7 +134,8 @@ def _annotate(axes: Axes, label: Label, place: _Place, colours: Colours) -> None
         "color": colours.muted,
         "linewidth": 0.6,
         "shrinkA": 1,
-        "shrinkB": 3,
+        "shrinkB": label.radius_points,
+        "relpos": _corner(place.offset),
     }
     horizontal, vertical = _alignment(place.offset)
     axes.annotate(
@@ -118,19 +153,26 @@ def _annotate(axes: Axes, label: Label, place: _Place, colours: Colours) -> None
     )
 
 
-def _alignment(offset: tuple[float, float]) -> tuple[str, str]:
+def _corner(offset: Pixel) -> Pixel:
+    """Where a leader line leaves the text, as shares of its width and height."""
+    horizontal, vertical = _alignment(offset)
+    return (
+        {"left": 0.0, "center": 0.5, "right": 1.0}[horizontal],
+        {"bottom": 0.0, "center": 0.5, "top": 1.0}[vertical],
+    )
+
+
+def _alignment(offset: Pixel) -> tuple[str, str]:
     x, y = offset
     horizontal = "left" if x > 0 else "right" if x < 0 else "center"
     return horizontal, "bottom" if y > 0 else "top" if y < 0 else "center"
 
 
-def _box(x: float, y: float, offset: tuple[float, float], size: tuple[float, float]) -> Bbox:
+def _box(x: float, y: float, offset: Pixel, size: tuple[float, float]) -> Bbox:
     """The box of a text of that size anchored at (x, y) on the side that faces its point."""
     width, height = size
-    horizontal, vertical = _alignment(offset)
-    left = x - {"left": 0.0, "center": 0.5, "right": 1.0}[horizontal] * width
-    bottom = y - {"bottom": 0.0, "center": 0.5, "top": 1.0}[vertical] * height
-    return Bbox.from_bounds(left, bottom, width, height)
+    right, up = _corner(offset)
+    return Bbox.from_bounds(x - right * width, y - up * height, width, height)
 
 
 def _renderer(figure: Figure) -> RendererAgg:
@@ -146,6 +188,15 @@ def _text_size(figure: Figure, renderer: RendererAgg, text: str) -> tuple[float,
 
 def _square(x: float, y: float, radius: float) -> Bbox:
     return Bbox.from_extents(x - radius, y - radius, x + radius, y + radius)
+
+
+def _centre(box: Bbox) -> Pixel:
+    return (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
+
+
+def _distance(box: Bbox, point: Pixel) -> float:
+    x, y = point
+    return math.hypot(max(box.x0 - x, 0.0, x - box.x1), max(box.y0 - y, 0.0, y - box.y1))
 
 
 def _area(box: Bbox) -> float:
