@@ -17,7 +17,7 @@ import typer
 
 from dse import __version__
 from dse.cli import options
-from dse.cli.outcome import guard, reader_left
+from dse.cli.outcome import INTERRUPTED, give_up_output, guard, reader_left
 from dse.cli.session import Session
 
 # Name -> (module, function); the order is the order of the help.
@@ -49,10 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except SystemExit as done:
         piped = isinstance(done.__context__, BrokenPipeError)
         code = reader_left() if piped else done.code
+    except KeyboardInterrupt:  # before a sub-command has begun
+        code = INTERRUPTED
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        code = reader_left()
+    except OSError:
+        give_up_output()
     sys.exit(code)
 
 

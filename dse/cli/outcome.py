@@ -6,6 +6,7 @@ golden check failed; 130 interrupted.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -26,6 +27,8 @@ NOTHING_FEASIBLE = 3
 CHECK_FAILED = 4
 INTERRUPTED = 130
 
+_DISK_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
+
 
 def guard(session: Session, work: Callable[[], int | None]) -> int:
     """Run a sub-command and turn whatever comes of it into an exit code."""
@@ -41,6 +44,11 @@ def guard(session: Session, work: Callable[[], int | None]) -> int:
         )
     except BrokenPipeError:
         return reader_left()
+    except OSError as error:
+        if error.errno not in _DISK_FAULTS:
+            return _our_fault(session, error)
+        give_up_output()
+        return _explain(session, f"error: cannot write: {error.strerror}", "output", FAULTY_INPUT)
     except DseError as error:
         _traceback(session)
         return _explain(session, f"error: {error}", "input", error.exit_code, _faults(error))
@@ -50,13 +58,17 @@ def guard(session: Session, work: Callable[[], int | None]) -> int:
 
 def reader_left() -> int:
     """The reader of our output is gone (`| head`): it has what it wanted, so this is no failure."""
+    give_up_output()
+    return FINE
+
+
+def give_up_output() -> None:
+    """Let go what a broken stream still holds: it would raise again when Python closes it."""
     for stream in (sys.stdout, sys.stderr):
-        # Whatever is still buffered would raise again when the interpreter closes the streams.
         try:
             stream.flush()
-        except (BrokenPipeError, ValueError):
+        except (OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    return FINE
 
 
 def _our_fault(session: Session, error: Exception) -> int:
@@ -85,6 +97,6 @@ def _explain(
         try:
             session.print_json({"schema": "dse.error/1", "error": body, "exit_code": code})
             sys.stdout.flush()
-        except BrokenPipeError:
-            reader_left()
+        except OSError:
+            give_up_output()
     return code

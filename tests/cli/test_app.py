@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,3 +101,18 @@ def test_terminal_without_unicode_is_served(python: Python) -> None:
     done = python("-m", "dse", "list", "metrics", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert "ttft_mean_s" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
+@pytest.mark.parametrize("extra", [[], ["--json"]])
+def test_full_disk_is_not_our_fault(python: Python, extra: list[str]) -> None:
+    done = python(
+        "-c",
+        "import subprocess, sys\n"
+        "command = [sys.executable, '-m', 'dse', 'list', 'metrics', *sys.argv[1:]]\n"
+        "with open('/dev/full', 'w') as full:\n"
+        "    sys.exit(subprocess.run(command, stdout=full).returncode)",
+        *extra,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "error: cannot write: No space left on device\n"
