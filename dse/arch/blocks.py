@@ -78,6 +78,22 @@ def grouped_attention(
     A row caches kv_heads * (qk_dim + v_dim) elements; parameters are
     hidden * (q * qk_dim + kv * (qk_dim + v_dim)) + q * v_dim * hidden, gates and biases on top.
     """
+    return Attention(
+        kind=kind,
+        q_heads=heads.q,
+        kv_heads=heads.kv,
+        prefill_qk_dim=heads.qk_dim,
+        prefill_v_dim=heads.v_dim,
+        decode_qk_dim=heads.qk_dim,
+        decode_v_dim=heads.v_dim,
+        kv_row=KvRow(heads.kv * (heads.qk_dim + heads.v_dim)),
+        window=window,
+        compression=1 if window is None else None,
+        linears=_grouped_linears(hidden, heads, projection),
+    )
+
+
+def _grouped_linears(hidden: int, heads: HeadShape, projection: Projection) -> tuple[Linear, ...]:
     v_width = heads.kv * heads.v_dim if projection.value == "own" else 0
     n = heads.q * heads.qk_dim + heads.kv * heads.qk_dim + v_width
     path = projection.path
@@ -106,19 +122,7 @@ def grouped_attention(
         linears.append(
             Linear("g_proj", hidden, heads.q, "attention", "column", path=f"{path}.g_proj")
         )
-    return Attention(
-        kind=kind,
-        q_heads=heads.q,
-        kv_heads=heads.kv,
-        prefill_qk_dim=heads.qk_dim,
-        prefill_v_dim=heads.v_dim,
-        decode_qk_dim=heads.qk_dim,
-        decode_v_dim=heads.v_dim,
-        kv_row=KvRow(heads.kv * (heads.qk_dim + heads.v_dim)),
-        window=window,
-        compression=1 if window is None else None,
-        linears=tuple(linears),
-    )
+    return tuple(linears)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,22 @@ def latent_attention(hidden: int, shape: LatentShape, path: str = "self_attn") -
     kv_b_proj into the query and the output and reads the row itself, with the same arithmetic
     per token.
     """
+    qk = shape.nope + shape.rope
+    row = shape.kv_lora + shape.rope
+    return Attention(
+        kind="mla",
+        q_heads=shape.heads,
+        kv_heads=1,
+        prefill_qk_dim=qk,
+        prefill_v_dim=shape.v_dim,
+        decode_qk_dim=row,
+        decode_v_dim=shape.kv_lora,
+        kv_row=KvRow(row),
+        linears=_latent_linears(hidden, shape, path),
+    )
+
+
+def _latent_linears(hidden: int, shape: LatentShape, path: str) -> tuple[Linear, ...]:
     qk = shape.nope + shape.rope
     row = shape.kv_lora + shape.rope
     q_lora = shape.q_lora
@@ -179,17 +199,7 @@ def latent_attention(hidden: int, shape: LatentShape, path: str = "self_attn") -
     out = Linear(
         "o_proj", shape.heads * shape.v_dim, hidden, "attention", "row", path=f"{path}.o_proj"
     )
-    return Attention(
-        kind="mla",
-        q_heads=shape.heads,
-        kv_heads=1,
-        prefill_qk_dim=qk,
-        prefill_v_dim=shape.v_dim,
-        decode_qk_dim=row,
-        decode_v_dim=shape.kv_lora,
-        kv_row=KvRow(row),
-        linears=(*down, up, out),
-    )
+    return (*down, up, out)
 
 
 def with_linears(attention: Attention, *linears: Linear) -> Attention:

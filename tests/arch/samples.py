@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from dse.arch import ModelArch, list_models, read_config
-from dse.arch.types import Attention
+from dse.arch.types import Attention, DenseMlp, Moe
 from dse.errors import SpecError
 
 LLAMA: dict[str, Any] = {
@@ -73,3 +73,30 @@ def attentions(arch: ModelArch) -> dict[str, tuple[Attention, int]]:
             assert mixer.kind not in out
             out[mixer.kind] = (mixer, n)
     return out
+
+
+def only(arch: ModelArch) -> Attention:
+    """The one attention kind of a model."""
+    ((mixer, _),) = arch.mixers
+    assert isinstance(mixer, Attention)
+    return mixer
+
+
+def moe_of(arch: ModelArch) -> tuple[Moe, int]:
+    """The one kind of experts of a model, and the number of its layers."""
+    (found,) = [(mlp, n) for mlp, n in arch.mlps if isinstance(mlp, Moe)]
+    return found
+
+
+def dense_of(arch: ModelArch) -> tuple[DenseMlp, int]:
+    """The one kind of dense MLP of a model, and the number of its layers."""
+    (found,) = [(mlp, n) for mlp, n in arch.mlps if isinstance(mlp, DenseMlp)]
+    return found
+
+
+def counts_of(arch: ModelArch) -> dict[str, int]:
+    """Number of layers of each mixer kind."""
+    kinds: dict[str, int] = {}
+    for mixer, n in arch.mixers:
+        kinds[mixer.kind] = kinds.get(mixer.kind, 0) + n
+    return kinds
