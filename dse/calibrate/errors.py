@@ -9,7 +9,9 @@ import numpy as np
 from dse.calibrate.predict import Prediction
 
 Pairs = tuple[list[float], list[float]]
-_QUANTITIES: dict[str, tuple[Callable[[Prediction], float | None], Callable[[Prediction], float | None]]]
+_QUANTITIES: dict[
+    str, tuple[Callable[[Prediction], float | None], Callable[[Prediction], float | None]]
+]
 _QUANTITIES = {
     "tpot": (lambda p: p.tpot_mean_s, lambda p: p.row.tpot_mean_s),
     "ttft": (lambda p: p.ttft_mean_s, lambda p: p.row.ttft_mean_s),

@@ -50,9 +50,7 @@ def all_gather_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: E
     return inside + crossing + far
 
 
-def all_to_all_time(
-    size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine
-) -> Array:
+def all_to_all_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine) -> Array:
     """Dispatch or combine of `size_bytes` that a rank sends to the others of its group.
 
     The share 1 - d/n of them lies outside the domain and leaves over scale-out; the two links work

@@ -13,9 +13,7 @@ def power(compute_share: Scalar, bandwidth_share: Scalar, target: Target, engine
 
     Shares are of the data sheet's peaks. The two weights are estimates.
     """
-    load = (
-        engine.compute_power_frac * compute_share + engine.memory_power_frac * bandwidth_share
-    )
+    load = engine.compute_power_frac * compute_share + engine.memory_power_frac * bandwidth_share
     return target.idle_power_w + (target.power_w - target.idle_power_w) * jnp.minimum(load, 1.0)
 
 

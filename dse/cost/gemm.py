@@ -1,15 +1,20 @@
-"""Dense matrix products: projections, dense feed-forward layers, shared experts, the head."""
+"""Dense matrix products: projections, dense feed-forward layers, shared experts, the head.
+
+All products of a bag of layers are priced at once, along a leading axis [G]: ten products are then
+as quick to trace and to compile as one.
+"""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 
 from dse.cost.law import Kernel, compute_time, kernel_time, serial_time
-from dse.cost.types import GemmKind, Law, Pool, Target
+from dse.cost.types import Gemms, Law, Pool, Target
 from dse.smooth import padded
-from dse.struct import Scalar
+from dse.struct import Array, Scalar
 
 _TILE_AREA = 128.0 * 128.0  # outputs of one work unit
+_OUTPUT_BYTES = 2.0
 
 
 def flops(m: Scalar, k: Scalar, n: Scalar) -> Scalar:
@@ -28,7 +33,7 @@ def intensity(
     m: Scalar, k: Scalar, n: Scalar, *, weight: Scalar = 2.0, activation: Scalar = 2.0
 ) -> Scalar:
     """Flops per byte of [M,K] x [K,N] with 2-byte outputs and each operand moved once."""
-    moved = traffic_bytes(m, k, n, weight=weight, activation=activation, output=2.0)
+    moved = traffic_bytes(m, k, n, weight=weight, activation=activation, output=_OUTPUT_BYTES)
     return flops(m, k, n) / moved
 
 
@@ -37,40 +42,55 @@ def crossover_rows(ridge_flops_per_byte: Scalar, weight_bytes: Scalar) -> Scalar
     return ridge_flops_per_byte * weight_bytes / 2.0
 
 
-def local_shape(kind: GemmKind, pool: Pool) -> tuple[Scalar, Scalar]:
-    """(K, N) of the matrix that one rank holds.
+def stacked(values: list[Scalar]) -> Array:
+    """[G, ...] from G scalars or arrays of designs, broadcast against each other."""
+    return jnp.stack(jnp.broadcast_arrays(*[jnp.asarray(v) for v in values]))
+
+
+def local_shape(gemms: Gemms, pool: Pool) -> tuple[Array, Array, Array]:
+    """(K, N, copies) of the matrices that one rank holds, each [G, ...].
 
     Columns divide by tp, except those of key-value heads, which divide only as far as there are
-    heads, and replicated ones; "row" matrices divide K.
+    heads, and replicated ones.
     """
-    columns = (
-        kind.n_split / pool.tp
-        + kind.n_kv / jnp.minimum(pool.tp, jnp.maximum(kind.kv_heads, 1.0))
-        + kind.n_whole
-    )
-    if kind.shard == "row":
-        return kind.k / pool.tp, kind.n_whole
-    if kind.shard == "group":
-        return kind.k, kind.n_split
-    return kind.k, columns
+    tp = jnp.asarray(pool.tp)
+    field = Fields(gemms, tp.ndim)
+    share = 1.0 / tp
+    k = field.k * (1.0 - field.splits_k * (1.0 - share))
+    copies = field.copies * (1.0 - field.splits_copies * (1.0 - share))
+    n = field.n_split * share + field.n_kv / jnp.minimum(tp, field.kv_heads) + field.n_whole
+    return k, n, copies
 
 
-def local_copies(kind: GemmKind, pool: Pool) -> Scalar:
-    """Grouped products that one rank does: the groups divide by tp."""
-    return kind.copies / pool.tp if kind.shard == "group" else kind.copies
+class Fields:
+    """The fields of `Gemms` as arrays that broadcast against `ndim` axes of designs."""
+
+    def __init__(self, gemms: Gemms, ndim: int) -> None:
+        def wide(x: Scalar) -> Array:
+            values = jnp.asarray(x)
+            return values.reshape(values.shape + (1,) * ndim)
+
+        self.k, self.copies, self.layers = wide(gemms.k), wide(gemms.copies), wide(gemms.layers)
+        self.n_split, self.n_kv = wide(gemms.n_split), wide(gemms.n_kv)
+        self.n_whole, self.kv_heads = wide(gemms.n_whole), wide(gemms.kv_heads)
+        self.splits_k, self.splits_copies = wide(gemms.splits_k), wide(gemms.splits_copies)
+        self.in_layers = wide(gemms.in_layers)
 
 
-def gemm_kernel(rows: Scalar, kind: GemmKind, pool: Pool, target: Target, law: Law) -> Kernel:
-    """One layer's product over `rows` rows of one rank (see `dse.cost.law`).
+def gemm_kernels(
+    rows: Scalar, head_rows: Scalar, gemms: Gemms, pool: Pool, target: Target, law: Law
+) -> list[Kernel]:
+    """The products of all layers over `rows` rows of one rank, the head over `head_rows`.
 
-    M~ = M (+)_4 b_m and N~ = N (+)_4 b_n are padded to tiles; activations that are quantized on the
-    fly add q_a * 3 M K bytes of traffic.
+    M~ = M (+)_4 b_m and N~ = N (+)_4 b_n are padded to tiles (see `dse.cost.law`); activations that
+    are quantized on the fly add q_a * 3 M K bytes of traffic.
     """
-    k, n = local_shape(kind, pool)
-    copies = local_copies(kind, pool)
     formats = pool.formats
-    m_pad, n_pad = padded(rows, law.tile_rows), padded(n, law.tile_columns)
-    peak = formats.peak_flops_per_s[kind.part]
+    m = stacked([head_rows if part == "head" else rows for part in gemms.parts])
+    weight = stacked([formats.weight_bytes[part] for part in gemms.parts])
+    peak = stacked([formats.peak_flops_per_s[part] for part in gemms.parts])
+    k, n, copies = local_shape(gemms, pool)
+    m_pad, n_pad = padded(m, law.tile_rows), padded(n, law.tile_columns)
     compute_s = compute_time(
         copies * flops(m_pad, k, n_pad),
         peak * law.gemm_compute_frac * k / (k + law.depth_half),
@@ -79,27 +99,26 @@ def gemm_kernel(rows: Scalar, kind: GemmKind, pool: Pool, target: Target, law: L
         law=law,
     )
     moved = copies * traffic_bytes(
-        rows,
-        k,
-        n,
-        weight=formats.weight_bytes[kind.part],
-        activation=formats.activation_bytes,
-        output=2.0,
+        m, k, n, weight=weight, activation=formats.activation_bytes, output=_OUTPUT_BYTES
     )
     bandwidth = target.memory_bandwidth_bytes_per_s
     memory_s = moved / (bandwidth * law.weight_bandwidth_frac)
     quantize_s = (
         formats.quantizes
         * law.quantize_passes
-        * (3.0 * copies * rows * k / (bandwidth * law.element_bandwidth_frac))
+        * (3.0 * copies * m * k / (bandwidth * law.element_bandwidth_frac))
     )
-    return Kernel(
-        flops=copies * flops(rows, k, n),
-        bytes=moved,
-        peak_flops_per_s=peak,
-        compute_s=compute_s,
-        memory_s=memory_s,
-        time_s=kernel_time(compute_s, memory_s, law) + quantize_s,
-        name=kind.name,
-        term=kind.term,
+    time_s = kernel_time(compute_s, memory_s, law) + quantize_s
+    layers = Fields(gemms, jnp.ndim(time_s) - 1).layers
+    columns = jnp.broadcast_arrays(
+        copies * flops(m, k, n) * layers,
+        moved * layers,
+        peak,
+        compute_s * layers,
+        memory_s * layers,
+        time_s * layers,
     )
+    return [
+        Kernel(*(column[i] for column in columns), name=gemms.names[i], term=gemms.terms[i])
+        for i in range(len(gemms.names))
+    ]

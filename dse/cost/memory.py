@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.cost.attention import kv_growth_bytes, kv_window_bytes
-from dse.cost.gemm import local_copies, local_shape
+from dse.cost.gemm import Fields, local_shape, stacked
 from dse.cost.moe import expert_weight_bytes
 from dse.cost.types import Engine, Layers, Model, Pool, Target
 from dse.struct import Array, Scalar, struct
@@ -36,10 +36,10 @@ class Memory:
 
 def layer_weight_bytes(layers: Layers, pool: Pool) -> Array:
     """Bytes of a bag of layers on one tensor-parallel rank, all pipeline stages together."""
-    total = jnp.zeros(())
-    for gemm in layers.gemms:
-        k, n = local_shape(gemm, pool)
-        total = total + gemm.layers * local_copies(gemm, pool) * k * n * pool.formats.weight_bytes[gemm.part]
+    k, n, copies = local_shape(layers.gemms, pool)
+    weight = stacked([pool.formats.weight_bytes[part] for part in layers.gemms.parts])
+    field = Fields(layers.gemms, max(k.ndim, weight.ndim) - 1)
+    total = jnp.sum(field.layers * field.in_layers * copies * k * n * weight, axis=0)
     for kind in layers.experts:
         stored = expert_weight_bytes(kind, pool)
         total = total + kind.layers * kind.n_experts / pool.ep * stored
@@ -104,10 +104,8 @@ def activation_bytes(model: Model, pool: Pool) -> Array:
     """
     decode_rows = pool.max_batch / pool.dp * (1.0 + pool.draft_tokens)
     rows = pool.chunk_tokens + decode_rows
-    widest = jnp.zeros(())
-    for gemm in model.main.gemms:
-        k, n = local_shape(gemm, pool)
-        widest = jnp.maximum(widest, local_copies(gemm, pool) * (k + n))
+    k, n, copies = local_shape(model.main.gemms, pool)
+    widest = jnp.max(Fields(model.main.gemms, k.ndim - 1).in_layers * copies * (k + n), axis=0)
     total = rows * (4.0 * model.hidden + 2.0 * widest)
     for kind in model.main.experts:
         routed = pool.dp * rows * kind.top_k / pool.ep

@@ -46,9 +46,7 @@ def decode_kernel(
         * kind.k_dim
         * kind.v_dim
     )
-    return _kernel(
-        "recurrent_decode", flops, 2.0 * requests * kind.state_bytes, pool, target, law
-    )
+    return _kernel("recurrent_decode", flops, 2.0 * requests * kind.state_bytes, pool, target, law)
 
 
 def prefill_kernel(

@@ -1,7 +1,7 @@
 """One step of a replica: prompt rows, decoding rows, or both, through every layer.
 
-    t_step   = max(t_device, t_host_overlapped) + t_host
-    t_device = sum over layers (kernels + exposed communication + layer overhead) + head
+t_step   = max(t_device, t_host_overlapped) + t_host
+t_device = sum over layers (kernels + exposed communication + layer overhead) + head
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import jax.numpy as jnp
 
 from dse.cost import attention, recurrent
 from dse.cost.collective import all_gather_time, all_reduce_time, all_to_all_time, hop_time
-from dse.cost.gemm import gemm_kernel
+from dse.cost.gemm import gemm_kernels
 from dse.cost.law import Kernel, times
 from dse.cost.moe import distinct_ranks, expert_kernel
 from dse.cost.types import (
     Breakdown,
     DecodeLoad,
     Engine,
-    GemmKind,
     Layers,
     Model,
     Pool,
@@ -54,8 +53,8 @@ def layer_kernels(
     law = engine.law
     tokens = step_rows(prefill, decode)
     rows = tokens / pool.dp
-    for gemm in layers.gemms:
-        yield times(gemm_kernel(rows, gemm, pool, target, law), gemm.layers)
+    logits = head_rows(prefill, decode) / pool.dp
+    yield from gemm_kernels(rows, logits, layers.gemms, pool, target, law)
     for i, kind in enumerate(layers.attention):
         for load in (prefill, decode):
             if load is None:
@@ -102,35 +101,14 @@ def elementwise_kernel(
     )
 
 
-def head_kernel(
-    model: Model,
-    pool: Pool,
-    target: Target,
-    engine: Engine,
-    *,
-    prefill: PrefillLoad | None,
-    decode: DecodeLoad | None,
-) -> Kernel:
-    """Logits of the rows that need them: each decoding row, and one row per prompt in the step."""
+def head_rows(prefill: PrefillLoad | None, decode: DecodeLoad | None) -> Scalar:
+    """Rows that need logits: each decoding row, and one row per prompt in the step."""
     rows: Scalar = jnp.zeros(())
     if prefill is not None:
         rows = rows + prefill.rows / jnp.maximum(prefill.rows_per_prompt, 1e-6)
     if decode is not None:
         rows = rows + decode.requests * decode.rows_per_request
-    head = GemmKind(
-        k=model.hidden,
-        n_split=model.vocab,
-        n_kv=0.0,
-        n_whole=0.0,
-        kv_heads=1.0,
-        copies=1.0,
-        layers=1.0,
-        name="head",
-        term="head",
-        part="head",
-        shard="column",
-    )
-    return gemm_kernel(rows / pool.dp, head, pool, target, engine.law)
+    return rows
 
 
 def communication(
@@ -181,11 +159,8 @@ def step_kernels(
 ) -> list[Kernel]:
     """All kernels of one step of the main model on one rank of each stage, in order of terms."""
     rows = step_rows(prefill, decode) / pool.dp
-    kernels = list(
-        layer_kernels(model.main, pool, target, engine, prefill=prefill, decode=decode)
-    )
+    kernels = list(layer_kernels(model.main, pool, target, engine, prefill=prefill, decode=decode))
     kernels.append(elementwise_kernel(rows, model.main, model, pool, target, engine))
-    kernels.append(head_kernel(model, pool, target, engine, prefill=prefill, decode=decode))
     return kernels
 
 
@@ -214,7 +189,6 @@ def _draft_seconds(
         device = device + kernel.time_s
     moved = communication(decode.requests, model.draft, model, pool, target, engine)
     device = device + (1.0 - engine.overlap_frac) * sum(moved.values())
-    device = device + head_kernel(model, pool, target, engine, prefill=None, decode=one).time_s
     launch = model.draft.n_layers * engine.layer_s
     return device / model.draft_modules, launch / model.draft_modules
 
@@ -246,16 +220,12 @@ def step(
     hop = hop_time(size, pool.tp * pool.dp, target, engine)
     terms["pipeline"] = terms["pipeline"] + (pool.pp - 1.0) * hop
     n_expert_layers = sum((kind.layers for kind in model.main.experts), jnp.zeros(()))
-    terms["launch"] = (
-        model.main.n_layers * engine.layer_s + n_expert_layers * engine.expert_layer_s
-    )
+    terms["launch"] = model.main.n_layers * engine.layer_s + n_expert_layers * engine.expert_layer_s
     if decode is not None and model.draft is not None:
         device, launch = _draft_seconds(model, pool, target, engine, decode)
         terms["draft"] = pool.draft_tokens * (device + launch)
     device_s = sum(terms.values(), jnp.zeros(()))
     requests = decode.requests if decode is not None else 0.0
     hidden_host = jnp.maximum(engine.host_overlapped_s_per_step - device_s, 0.0)
-    terms["host"] = (
-        hidden_host + engine.host_s_per_step + engine.host_s_per_request * requests
-    )
+    terms["host"] = hidden_host + engine.host_s_per_step + engine.host_s_per_request * requests
     return StepCost(terms=Breakdown(**terms), flops=flops, bytes=moved)

@@ -34,7 +34,9 @@ def exposed_time(transfer_s: Scalar, prefill_s: Scalar, n_layers: Scalar) -> Arr
     return jnp.maximum(x, n_layers * x - (n_layers - 1.0) * t)
 
 
-def link_rate(prefill: Pool, decode: Pool, source: Target, sink: Target, fabric: Array) -> Array:
+def link_rate(
+    prefill: Pool, decode: Pool, source: Target, sink: Target, fabric: tuple[Scalar, Scalar, Scalar]
+) -> Array:
     """Bytes/s between one prefill and one decode replica: each accelerator drives its own link.
 
     `fabric` weighs (scale-up, scale-out, host) links, one of them 1 on the grid; the side with

@@ -98,11 +98,11 @@ class Engine:
 
 
 @struct
-class GemmKind:
-    """Weight matrices of one part with one inner width, fused as engines fuse them.
+class Gemms:
+    """Weight matrices of a bag of layers, fused as engines fuse them; each field is an array [G].
 
-    Columns of a rank: n_split/tp + n_kv/min(tp, kv_heads) + n_whole; rows of the matrix: k/tp when
-    `shard` is "row"; copies/tp when it is "group".
+    Columns of a rank: n_split/tp + n_kv/min(tp, kv_heads) + n_whole. `splits_k` 1 divides k by tp
+    (an all-reduce follows), `splits_copies` 1 divides the grouped copies.
     """
 
     k: Scalar
@@ -112,10 +112,12 @@ class GemmKind:
     kv_heads: Scalar
     copies: Scalar
     layers: Scalar
-    name: str = static()
-    term: str = static()  # the field of `Breakdown` that it is charged to
-    part: str = static()
-    shard: str = static()
+    splits_k: Scalar
+    splits_copies: Scalar
+    in_layers: Scalar  # 0 for the head, which belongs to no layer
+    names: tuple[str, ...] = static()
+    terms: tuple[str, ...] = static()  # the field of `Breakdown` that each is charged to
+    parts: tuple[str, ...] = static()
 
 
 @struct
@@ -177,7 +179,7 @@ class Layers:
     n_layers: Scalar
     n_mixer_layers: Scalar  # layers with attention or a recurrent state: one all-reduce each
     n_dense_layers: Scalar  # layers whose feed-forward part is dense: one all-reduce each
-    gemms: tuple[GemmKind, ...]
+    gemms: Gemms  # the head is the last
     attention: tuple[AttentionKind, ...]
     recurrent: tuple[RecurrentKind, ...]
     experts: tuple[ExpertKind, ...]

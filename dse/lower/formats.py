@@ -93,9 +93,7 @@ def weight_formats(arch: ModelArch, name: str) -> dict[Part, WeightFormat]:
         parts = ("expert",) if dtype == "int4" else ("mlp", "shared_expert", "expert")
     activation: Dtype = dtype if dtype in _PAIRS else "bf16"
     replaced = WeightFormat(dtype, WEIGHT_BYTES[dtype], activation)
-    return {
-        part: replaced if part in parts else one for part, one in arch.formats.items()
-    }
+    return {part: replaced if part in parts else one for part, one in arch.formats.items()}
 
 
 def has_experts(arch: ModelArch) -> bool:
@@ -163,9 +161,11 @@ def kv_row_bytes(attention: Attention, dtype: Dtype) -> float:
 
 
 def index_row_bytes(attention: Attention, target: Hardware) -> float:
-    """Bytes of one indexer key: 8-bit (fp8, or int8 where there is no fp8) or fp4, and its scale."""
+    """Bytes of one indexer key: 8-bit (fp8 or int8) or fp4 with its scale, or bf16 without one."""
     if not attention.index_dim:
         return 0.0
+    if attention.index_dtype == "bf16":
+        return 2.0 * attention.index_dim
     width = 0.5 if attention.index_dtype in _FOUR_BIT else 1.0
     return width * attention.index_dim + target.index_scale_bytes.value
 
@@ -186,7 +186,11 @@ def lower_formats(
     supported = 0.0 if refusal else 1.0
     draft = None
     if arch.draft is not None:
-        own = {**weight_formats(arch, weight), **arch.draft.formats} if weight == "checkpoint" else None
+        own = (
+            {**weight_formats(arch, weight), **arch.draft.formats}
+            if weight == "checkpoint"
+            else None
+        )
         drafted = parts if own is None else _part_formats(own, activation, arch, target)[0]
         rows = _attentions(arch.draft.mixers)
         draft = _formats(drafted, rows, kv_dtype, target, arch)

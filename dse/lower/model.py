@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
 
 from dse.arch.types import (
     Attention,
@@ -15,7 +18,7 @@ from dse.arch.types import (
     Moe,
     Recurrent,
 )
-from dse.cost.types import AttentionKind, ExpertKind, GemmKind, Layers, Model, RecurrentKind
+from dse.cost.types import AttentionKind, ExpertKind, Gemms, Layers, Model, RecurrentKind
 
 _TERMS = {
     "attention": "attention_projections",
@@ -24,6 +27,7 @@ _TERMS = {
     "router": "router",
     "mlp": "mlp",
     "shared_expert": "mlp",
+    "head": "head",
 }
 # Crossings of one hyper-connection stream per layer: read and written around two blocks.
 _PASSES_PER_STREAM = 4.0
@@ -32,11 +36,12 @@ _UNLIMITED = 1e9
 
 def lower_model(arch: ModelArch) -> Model:
     """The model as the cost functions see it; every number exact, none of them sharded."""
+    head = Linear("head", arch.hidden, arch.vocab, "head", "column")
     return Model(
         hidden=float(arch.hidden),
         vocab=float(arch.vocab),
-        main=_layers(arch.mixers, arch.mlps, float(arch.n_layers)),
-        draft=None if arch.draft is None else _draft(arch.draft),
+        main=_layers(arch.mixers, arch.mlps, float(arch.n_layers), head),
+        draft=None if arch.draft is None else _draft(arch.draft, head),
         draft_modules=1.0 if arch.draft is None else float(max(arch.draft.n_layers, 1)),
         stream_passes=_PASSES_PER_STREAM * (arch.residual_streams - 1),
         small_parameters=float(arch.other_parameters),
@@ -44,18 +49,19 @@ def lower_model(arch: ModelArch) -> Model:
     )
 
 
-def _draft(draft: DraftLayers) -> Layers:
+def _draft(draft: DraftLayers, head: Linear) -> Layers:
     """All modules together; a drafted token passes one of them (`Model.draft_modules`)."""
-    return _layers(draft.mixers, draft.mlps, float(draft.n_layers), draft.extra_linears)
+    return _layers(draft.mixers, draft.mlps, float(draft.n_layers), head, draft.extra_linears)
 
 
 def _layers(
     mixers: Iterable[tuple[Mixer, int]],
     mlps: Iterable[tuple[Mlp, int]],
     n_layers: float,
+    head: Linear,
     extra: Iterable[Linear] = (),
 ) -> Layers:
-    gemms: list[GemmKind] = []
+    gemms: list[_Gemm] = []
     attention: list[AttentionKind] = []
     recurrent: list[RecurrentKind] = []
     experts: list[ExpertKind] = []
@@ -79,39 +85,73 @@ def _layers(
         n_layers=n_layers,
         n_mixer_layers=float(n_mixers),
         n_dense_layers=float(n_dense),
-        gemms=tuple(gemms),
+        gemms=_stack([*_merged(gemms), _gemm(head, 1)]),
         attention=tuple(attention),
         recurrent=tuple(recurrent),
         experts=tuple(experts),
     )
 
 
-def _gemm(linear: Linear, count: int, attention: Attention | None = None) -> GemmKind:
+class _Gemm(NamedTuple):
+    """One product: its shape and sharding, what it is charged to, and the layers that run it."""
+
+    k: float
+    n_split: float
+    n_kv: float
+    n_whole: float
+    kv_heads: float
+    copies: float
+    splits_k: float
+    splits_copies: float
+    in_layers: float
+    name: str
+    term: str
+    part: str
+    layers: float = 1.0
+
+
+def _gemm(linear: Linear, count: int, attention: Attention | None = None) -> _Gemm:
     """One linear; of a fused qkv projection the key and value columns divide by heads only."""
-    n, n_kv, n_whole = float(linear.n), 0.0, 0.0
-    heads = 1.0
-    if linear.shard == "column" and linear.name == "qkv_proj" and attention is not None:
-        kv = float(attention.kv_heads * attention.prefill_qk_dim)
-        values = float(attention.kv_heads * attention.prefill_v_dim)
-        # Keys without a projection of values (values are the keys) leave half of the columns.
-        row = float(attention.kv_row.quantized_elements)
-        n_kv = min(kv + values, row)
+    n, n_kv, n_whole, heads = float(linear.n), 0.0, 0.0, 1.0
+    grouped = linear.shard == "column" and linear.copies > 1
+    if linear.n_kv and attention is not None:
+        n_kv, heads = float(linear.n_kv), float(attention.kv_heads)
         n -= n_kv
-        heads = float(attention.kv_heads)
-    elif linear.shard != "column":
+    elif linear.shard != "column" or grouped:
         n, n_whole = 0.0, n
-    return GemmKind(
+    return _Gemm(
         k=float(linear.k),
         n_split=n,
         n_kv=n_kv,
         n_whole=n_whole,
         kv_heads=heads,
         copies=float(linear.copies),
-        layers=float(count),
+        splits_k=float(linear.shard == "row"),
+        splits_copies=float(grouped),
+        in_layers=float(linear.part != "head"),
         name=linear.name,
         term=_TERMS[linear.part],
         part=linear.part,
-        shard="group" if linear.shard == "column" and linear.copies > 1 else linear.shard,
+        layers=float(count),
+    )
+
+
+def _merged(gemms: list[_Gemm]) -> list[_Gemm]:
+    """Equal products of different layer kinds as one, with the sum of their layers."""
+    layers: dict[_Gemm, float] = {}
+    for gemm in gemms:
+        key = gemm._replace(layers=0.0)
+        layers[key] = layers.get(key, 0.0) + gemm.layers
+    return [key._replace(layers=count) for key, count in layers.items()]
+
+
+def _stack(gemms: list[_Gemm]) -> Gemms:
+    numbers = [field for field in _Gemm._fields if field not in ("name", "term", "part")]
+    return Gemms(
+        **{field: np.asarray([getattr(one, field) for one in gemms]) for field in numbers},
+        names=tuple(one.name for one in gemms),
+        terms=tuple(one.term for one in gemms),
+        parts=tuple(one.part for one in gemms),
     )
 
 

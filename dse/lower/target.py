@@ -35,7 +35,9 @@ def lower_target(hardware: Hardware) -> Target:
         vector_flops_per_s=max(one.value for one in hardware.peak_flops_per_s.values()),
         power_w=hardware.power_w.value if hardware.power_w else 0.0,
         idle_power_w=hardware.idle_power_w.value if hardware.idle_power_w else 0.0,
-        price_usd_per_hour=hardware.price_usd_per_hour.value if hardware.price_usd_per_hour else 0.0,
+        price_usd_per_hour=hardware.price_usd_per_hour.value
+        if hardware.price_usd_per_hour
+        else 0.0,
     )
 
 

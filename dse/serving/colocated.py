@@ -12,9 +12,9 @@ import jax.numpy as jnp
 
 from dse.cost.step import StepCost, step
 from dse.cost.types import DecodeLoad, Engine, Model, Pool, PrefillLoad, Target
-from dse.serving.solve import Problem, Times, operating_batch
+from dse.serving.solve import Priced, Problem, Times, operating_point
 from dse.serving.speculative import accepted_length
-from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic
+from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
 from dse.serving.waiting import gated_wait
 from dse.struct import Array, Scalar
 
@@ -78,12 +78,20 @@ def prompt_step(s: Setting, batch: Scalar) -> StepCost:
     return step(s.model, s.pool, s.target, s.engine, prefill=prefill)
 
 
-def _times(s: Setting, batch: Array) -> Times:
-    """(V, W): W = chunks * (step with the chunk - step without) / (dp pp), per request."""
-    decode_s = jnp.asarray(decode_step(s, batch).total_s)
-    chunk_s = jnp.asarray(prompt_step(s, batch).total_s)
-    extra = chunk_s - decode_s if s.engine.mixes_phases else chunk_s
-    return decode_s, extra * chunks(s.traffic, s.pool) / (s.pool.dp * s.pool.pp)
+def _price(s: Setting, batch: Array) -> Priced:
+    """Steps at B; W = chunks * (step with the chunk - step without) / (dp pp), per request."""
+    decode, chunk = decode_step(s, batch), prompt_step(s, batch)
+    decode_s, chunk_s = jnp.asarray(decode.total_s), jnp.asarray(chunk.total_s)
+    shared = 1.0 if s.engine.mixes_phases else 0.0
+    share = chunks(s.traffic, s.pool) / (s.pool.dp * s.pool.pp)
+    return Priced(
+        decode_s=decode_s,
+        prompt_s=(chunk_s - shared * decode_s) * share,
+        chunk_flops=jnp.asarray(chunk.flops - shared * decode.flops),
+        chunk_bytes=jnp.maximum(chunk.bytes - shared * decode.bytes, 0.0),
+        decode_flops=jnp.asarray(decode.flops),
+        decode_bytes=jnp.asarray(decode.bytes),
+    )
 
 
 class Flow(NamedTuple):
@@ -164,12 +172,10 @@ def _cap(s: Setting) -> Array:
 
 def operate(s: Setting, n_refinements: int) -> Point:
     """The operating point of a colocated deployment of identical replicas."""
-    problem = Problem(_times, _margin, _cap, n_refinements)
-    batch = operating_batch(problem, s)
-    at = flow(s, batch, _times(s, batch))
+    batch, priced = operating_point(Problem(_price, _margin, _cap, n_refinements), s)
+    at = flow(s, batch, (priced.decode_s, priced.prompt_s))
     traffic, replicas = s.traffic, s.pool.replicas
     gaps = jnp.maximum(traffic.gaps, 1e-3)
-    decode_s, work_s = _times(s, batch)
     ttft_s = at.ttft_s
     saturation = jnp.zeros(())
     if traffic.load_kind == CLOSED:
@@ -185,10 +191,16 @@ def operate(s: Setting, n_refinements: int) -> Point:
         tpot_s=at.tpot_s,
         itl_s=at.tpot_s * accepted_length(s.pool.draft_tokens, s.engine.draft_acceptance_frac),
         longest_gap_s=at.longest_gap_s,
-        prefill_utilization_frac=at.rate * work_s,
+        prefill_utilization_frac=at.rate * priced.prompt_s,
         decode_utilization_frac=jnp.minimum(batch / s.slots, 1.0),
         link_utilization_frac=jnp.zeros(()),
         transfer_exposed_s=jnp.zeros(()),
         saturation=saturation,
         slots=s.slots,
+        work=Work(
+            chunk_flops=priced.chunk_flops,
+            chunk_bytes=priced.chunk_bytes,
+            decode_flops=priced.decode_flops,
+            decode_bytes=priced.decode_bytes,
+        ),
     )

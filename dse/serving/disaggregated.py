@@ -15,9 +15,9 @@ from dse.cost.step import StepCost, step
 from dse.cost.transfer import exposed_time, link_rate, link_time, transfer_bytes
 from dse.cost.types import Engine, Model, Pool, Target
 from dse.serving.colocated import chunk_load, chunks, decode_load, usable_slots
-from dse.serving.solve import Problem, Times, operating_batch
+from dse.serving.solve import Priced, Problem, Times, operating_point
 from dse.serving.speculative import accepted_length
-from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic
+from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
 from dse.serving.waiting import batching, pool_wait
 from dse.struct import Array, Scalar
 
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
     sink: Target
     source_engine: Engine
     sink_engine: Engine
-    fabric: Array
+    fabric: tuple[Scalar, Scalar, Scalar]
     traffic: Traffic
     limits: Limits
     slots: Array  # decoding requests of one decode replica
@@ -43,6 +43,8 @@ class Setting(NamedTuple):
 class Front(NamedTuple):
     """The prefill pool and the link, which do not depend on the decoding batch."""
 
+    flops: Array  # of one chunk
+    bytes: Array
     alone_s: Array  # a prompt's own time in an idle worker
     fixed_s: Array  # of which a step's fixed part, shared by the prompts of one step
     work_s: Array  # service of one worker per request
@@ -77,6 +79,8 @@ def front(s: Setting) -> Front:
     rate = link_rate(s.prefill, s.decode, s.source, s.sink, s.fabric)
     moved = link_time(size, rate, s.source_engine)
     return Front(
+        flops=jnp.asarray(cost.flops),
+        bytes=jnp.asarray(cost.bytes),
         alone_s=alone,
         fixed_s=fixed * n_chunks / share,
         work_s=(step_s - fixed) * n_chunks / share,
@@ -136,8 +140,18 @@ def _rate(s: Setting, batch: Array, decode_s: Array) -> tuple[Array, Array]:
     return s.decode.replicas * batch / (gaps * tpot_s), tpot_s
 
 
-def _times(theta: _Theta, batch: Array) -> Times:
-    return jnp.asarray(decode_step(theta.setting, batch).total_s), jnp.zeros(())
+def _price(theta: _Theta, batch: Array) -> Priced:
+    decode = decode_step(theta.setting, batch)
+    decode_s = jnp.asarray(decode.total_s)
+    zero = jnp.zeros_like(decode_s)
+    return Priced(
+        decode_s=decode_s,
+        prompt_s=zero,
+        chunk_flops=zero,
+        chunk_bytes=zero,
+        decode_flops=jnp.asarray(decode.flops),
+        decode_bytes=jnp.asarray(decode.bytes),
+    )
 
 
 def _margin(theta: _Theta, batch: Array, times: Times) -> Array:
@@ -172,8 +186,8 @@ def operate(s: Setting, n_refinements: int) -> Point:
     """The operating point of the two pools."""
     at = front(s)
     theta = _Theta(s, at)
-    batch = operating_batch(Problem(_times, _margin, _cap, n_refinements), theta)
-    decode_s = _times(theta, batch)[0]
+    batch, priced = operating_point(Problem(_price, _margin, _cap, n_refinements), theta)
+    decode_s = priced.decode_s
     rate, tpot_s = _rate(s, batch, decode_s)
     traffic = s.traffic
     saturation = jnp.zeros(())
@@ -199,6 +213,7 @@ def operate(s: Setting, n_refinements: int) -> Point:
         transfer_exposed_s=at.exposed_s,
         saturation=saturation,
         slots=s.slots,
+        work=Work(at.flops, at.bytes, priced.decode_flops, priced.decode_bytes),
     )
 
 

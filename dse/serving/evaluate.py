@@ -45,7 +45,7 @@ def _settings(
         sink=system.sink,
         source_engine=system.source_engine,
         sink_engine=system.sink_engine,
-        fabric=jnp.stack([jnp.asarray(w) for w in design.fabric]),
+        fabric=design.fabric,
         traffic=system.traffic,
         limits=system.limits,
         slots=slots,
@@ -79,7 +79,7 @@ def evaluate(
         point = colocated.operate(setting, n_refinements)
     else:
         point = disaggregated.operate(setting, n_refinements)
-    metrics = _metrics(system, design, setting, point)
+    metrics = _metrics(system, design, point)
     verdict: Verdict = judge(system, design, point, prefill_memory, decode_memory)
     return Outcome(
         metrics=metrics,
@@ -91,9 +91,10 @@ def evaluate(
     )
 
 
-def _steps(
-    setting: colocated.Setting | disaggregated.Setting, point: Point, design: Deployment
-) -> tuple[StepCost, StepCost]:
+def step_costs(system: System, design: Deployment, point: Point) -> tuple[StepCost, StepCost]:
+    """(a chunk of a prompt alone, a decode step at the operating batch)."""
+    _, account = accounts(system, design)
+    setting = _settings(system, design, account)
     batch = point.resident_requests / design.decode.replicas
     if isinstance(setting, colocated.Setting):
         alone = setting._replace(engine=setting.engine.alternating())
@@ -101,25 +102,16 @@ def _steps(
     return disaggregated.prompt_step(setting), disaggregated.decode_step(setting, batch)
 
 
-def step_costs(system: System, design: Deployment, point: Point) -> tuple[StepCost, StepCost]:
-    """(a chunk alone, a decode step at the operating batch)."""
-    _, account = accounts(system, design)
-    return _steps(_settings(system, design, account), point, design)
-
-
-def _watts(
-    system: System,
-    design: Deployment,
-    setting: colocated.Setting | disaggregated.Setting,
-    point: Point,
-) -> Array:
+def _watts(system: System, design: Deployment, point: Point) -> Array:
     """Mean power of the deployment: what its steps compute and move per second, per accelerator."""
-    prompt, decode = _steps(setting, point, design)
+    work = point.work
     n_chunks = colocated.chunks(system.traffic, design.prefill)
     # A step's figures are of one rank of every stage; in one trip each of the pp stages serves all
     # pp micro-batches of decoding requests, but one chunk.
-    chunks_per_s = point.requests_per_s * n_chunks / (
-        design.prefill.dp * design.prefill.replicas * design.prefill.pp
+    chunks_per_s = (
+        point.requests_per_s
+        * n_chunks
+        / (design.prefill.dp * design.prefill.replicas * design.prefill.pp)
     )
     steps_per_s = jnp.minimum(point.resident_requests / design.decode.replicas, 1.0) / jnp.maximum(
         point.itl_s, 1e-9
@@ -130,8 +122,8 @@ def _watts(
         bandwidth = moved / target.memory_bandwidth_bytes_per_s
         return power(compute, bandwidth, target, engine) * pool.accelerators * pool.replicas
 
-    prefill_flops, prefill_bytes = prompt.flops * chunks_per_s, prompt.bytes * chunks_per_s
-    decode_flops, decode_bytes = decode.flops * steps_per_s, decode.bytes * steps_per_s
+    prefill_flops, prefill_bytes = work.chunk_flops * chunks_per_s, work.chunk_bytes * chunks_per_s
+    decode_flops, decode_bytes = work.decode_flops * steps_per_s, work.decode_bytes * steps_per_s
     if design.mode == "colocated":
         return watts(
             design.decode,
@@ -145,12 +137,7 @@ def _watts(
     ) + watts(design.decode, system.sink, system.sink_engine, decode_flops, decode_bytes)
 
 
-def _metrics(
-    system: System,
-    design: Deployment,
-    setting: colocated.Setting | disaggregated.Setting,
-    point: Point,
-) -> dict[str, Scalar]:
+def _metrics(system: System, design: Deployment, point: Point) -> dict[str, Scalar]:
     traffic = system.traffic
     accelerators = design.accelerators
     rate = point.requests_per_s
@@ -158,11 +145,9 @@ def _metrics(
     usd = design.decode.accelerators * design.decode.replicas * system.sink.price_usd_per_hour
     if design.mode == "disaggregated":
         usd = usd + (
-            design.prefill.accelerators
-            * design.prefill.replicas
-            * system.source.price_usd_per_hour
+            design.prefill.accelerators * design.prefill.replicas * system.source.price_usd_per_hour
         )
-    watts = _watts(system, design, setting, point)
+    watts = _watts(system, design, point)
     return {
         "ttft_mean_s": point.ttft_s,
         "tpot_mean_s": point.tpot_s,

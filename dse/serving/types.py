@@ -97,6 +97,17 @@ class Point:
     transfer_exposed_s: Scalar
     saturation: Scalar  # asked load over what it sustains; above 1 is saturated
     slots: Scalar  # decoding requests of one replica that slots and memory allow
+    work: Work
+
+
+@struct
+class Work:
+    """What one accelerator computes and moves: in a prompt's chunk, and in a decode step."""
+
+    chunk_flops: Scalar
+    chunk_bytes: Scalar
+    decode_flops: Scalar
+    decode_bytes: Scalar
 
 
 @struct

@@ -42,9 +42,7 @@ def batching(rate: Scalar, fixed_s: Scalar, work_s: Scalar, most: Scalar) -> Arr
     return jnp.clip(rate * fixed_s / (1.0 - light), 1.0, jnp.maximum(most, 1.0))
 
 
-def pool_wait(
-    rate: Scalar, service_s: Scalar, service_cv: Scalar, servers: Scalar
-) -> Array:
+def pool_wait(rate: Scalar, service_s: Scalar, service_cv: Scalar, servers: Scalar) -> Array:
     """Mean wait of M/G/c by Sakasegawa: (1 + cv^2)/2 rho^(sqrt(2(c+1)) - 1) s / (c (1 - rho))."""
     rho = jnp.clip(rate * service_s / servers, _TINY, _LARGEST_LOAD)
     power = jnp.sqrt(2.0 * (servers + 1.0)) - 1.0
