@@ -1,0 +1,90 @@
+"""The whole explanation of one design, as the document that `dse explain --json` prints."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dse.explain.crossovers import (
+    BATCHES,
+    Sweeps,
+    contexts_of,
+    crossovers_document,
+    main_gemm,
+    sweeps,
+)
+from dse.explain.experts import main_kind, moe_document
+from dse.explain.history import History, histories, history_rows
+from dse.explain.phases import LinkTimes, link, link_document, phase_document
+from dse.explain.shares import Steps, joined, nudged, price, swept
+from dse.explain.subject import Side, Subject, decode_side, prefill_side
+from dse.serving.types import Deployment, System, fields_of
+from dse.struct import Array, Scalar
+
+
+class _Priced(NamedTuple):
+    prefill: Steps
+    decode: Steps
+    link: LinkTimes | None
+    history: list[History]
+    sweeps: Sweeps
+    sides: tuple[Side, Side]
+
+
+@partial(jax.jit, static_argnums=(4, 5))
+def _price(
+    system: System,
+    design: Deployment,
+    batch: Scalar,
+    contexts: Array,
+    expert: int | None,
+    gemm: int,
+) -> _Priced:
+    model = system.model
+    before, after = prefill_side(system, design), decode_side(system, design, batch)
+    batches = jnp.asarray(BATCHES, contexts.dtype) / design.decode.pp
+    return _Priced(
+        prefill=price(model, before, nudged(before)),
+        decode=price(model, after, joined(nudged(after), swept(contexts, batches))),
+        link=link(system, design) if design.mode == "disaggregated" else None,
+        history=histories(model, after),
+        sweeps=sweeps(model, after, contexts, expert, gemm),
+        sides=(before, after),
+    )
+
+
+def explain(subject: Subject) -> dict[str, Any]:
+    """Phases, crossovers, rows per expert and attention over contexts of one design.
+
+    Every figure comes from the cost functions that price the design, in double precision.
+    """
+    contexts = contexts_of(subject)
+    expert = main_kind(subject)
+    with jax.enable_x64(True):
+        priced = jax.device_get(
+            _price(
+                subject.system,
+                subject.design,
+                float(subject.batch),
+                jnp.asarray(contexts),
+                None if expert is None else expert[0],
+                main_gemm(subject.system.model),
+            )
+        )
+    before, after = priced.sides
+    seconds = np.asarray(sum(fields_of(priced.decode.cost.terms).values()))
+    step_s = seconds[-len(contexts) * len(BATCHES) :].reshape(len(contexts), len(BATCHES))
+    return {
+        "phases": {
+            "prefill": phase_document(subject, before, priced.prefill),
+            "decode": phase_document(subject, after, priced.decode),
+            "link": link_document(priced.link),
+        },
+        "crossovers": crossovers_document(subject, after, priced.sweeps, step_s),
+        "moe": moe_document(subject, {"prefill": before, "decode": after}),
+        "attention": history_rows(subject, priced.history),
+    }

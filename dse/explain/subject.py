@@ -1,0 +1,58 @@
+"""What is explained: a model, the lowered system and design, and the point at which it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.arch.types import Attention, ModelArch, Moe
+from dse.cost.types import DecodeLoad, Engine, Pool, PrefillLoad, Target
+from dse.serving.colocated import chunk_load, chunks, decode_load
+from dse.serving.types import Deployment, System
+from dse.struct import Array, Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One design at its operating point: `batch` decoding requests on each decode replica."""
+
+    arch: ModelArch
+    system: System
+    design: Deployment
+    batch: float
+
+    @property
+    def attention_kinds(self) -> list[Attention]:
+        """The model's kinds of attention, in the order of `Layers.attention`."""
+        return [mixer for mixer, _ in self.arch.mixers if isinstance(mixer, Attention)]
+
+    @property
+    def expert_kinds(self) -> list[Moe]:
+        """The model's kinds of expert layers, in the order of `Layers.experts`."""
+        return [mlp for mlp, _ in self.arch.mlps if isinstance(mlp, Moe)]
+
+
+class Side(NamedTuple):
+    """One phase of a design: where it runs, and what a step of it carries."""
+
+    pool: Pool
+    target: Target
+    engine: Engine
+    prefill: PrefillLoad | None
+    decode: DecodeLoad | None
+    repeats: Scalar  # steps that the phase takes: the chunks of a prompt, or one decode step
+
+
+def prefill_side(system: System, design: Deployment) -> Side:
+    """One whole prompt alone on every attention rank: its chunks, one after the other."""
+    load = chunk_load(system.traffic, design.prefill)
+    n_chunks: Array = chunks(system.traffic, design.prefill)
+    return Side(design.prefill, system.source, system.source_engine, load, None, n_chunks)
+
+
+def decode_side(system: System, design: Deployment, batch: Scalar) -> Side:
+    """One decode step of `batch` requests of a replica at the mean context."""
+    load = decode_load(batch, system.traffic, design.decode)
+    return Side(design.decode, system.sink, system.sink_engine, None, load, jnp.ones(()))
