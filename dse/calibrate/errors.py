@@ -23,7 +23,7 @@ _QUANTITIES = {
 
 
 def summary(predicted: Sequence[float], measured: Sequence[float]) -> dict[str, float]:
-    """Mean, median and p90 of |predicted/measured - 1| in percent, bias, Spearman's rank correlation."""
+    """Mean, median, p90 of |predicted/measured - 1| and bias in percent; Spearman's correlation."""
     p, m = np.asarray(predicted), np.asarray(measured)
     relative = p / m - 1.0
     absolute = np.abs(relative)
@@ -40,14 +40,20 @@ def summary(predicted: Sequence[float], measured: Sequence[float]) -> dict[str, 
     }
 
 
+def compared(predictions: Sequence[Prediction], name: str) -> list[tuple[str, float, float]]:
+    """(engine, predicted, measured) of a quantity, for the rows that have both."""
+    of, against = _QUANTITIES[name]
+    found = [(p.row.engine, of(p), against(p)) for p in predictions if not p.refusal]
+    return [(engine, a, b) for engine, a, b in found if a is not None and b is not None]
+
+
 def errors(predictions: Sequence[Prediction]) -> dict[str, dict[str, float]]:
     """Errors by quantity over the rows that are predicted and measured."""
     out = {}
-    for name, (of, against) in _QUANTITIES.items():
-        pairs = [(of(p), against(p)) for p in predictions if not p.refusal]
-        known = [(a, b) for a, b in pairs if a is not None and b is not None]
+    for name in _QUANTITIES:
+        known = compared(predictions, name)
         if known:
-            out[name] = summary([a for a, _ in known], [b for _, b in known])
+            out[name] = summary([a for _, a, _ in known], [b for _, _, b in known])
     return out
 
 

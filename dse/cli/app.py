@@ -22,6 +22,7 @@ from dse.cli.session import Session
 
 # Name -> (module, function); the order is the order of the help.
 COMMANDS: Final = {
+    "validate": ("dse.cli.validate", "validate"),
     "list": ("dse.cli.list", "list_names"),
     "show": ("dse.cli.show", "show"),
     "check": ("dse.cli.check", "check"),

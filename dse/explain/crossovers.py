@@ -89,7 +89,7 @@ def crossing(x: NDArray[np.float64], compute_s: Any, memory_s: Any) -> float | N
     return float(np.exp(np.log(x[i]) + at * np.log(x[i + 1] / x[i])))
 
 
-def last_gain(step_s: Any) -> int | None:
+def last_gain(step_s: NDArray[np.float64]) -> int | None:
     """The batch from which on doubling it never again gains 10 % of throughput; None if always.
 
     Interpolated in logs between the powers of two that were priced.
@@ -102,8 +102,8 @@ def last_gain(step_s: Any) -> int | None:
     i = int(worth[-1])
     if i + 1 == len(gains):
         return None
-    at = (gains[i] - SMALLEST_GAIN) / (gains[i] - gains[i + 1])
-    return math.ceil(BATCHES[i] * 2.0 ** float(at) - 1e-9)
+    at = float((gains[i] - SMALLEST_GAIN) / (gains[i] - gains[i + 1]))
+    return math.ceil(BATCHES[i] * math.exp2(at) - 1e-9)
 
 
 def contexts_of(subject: Subject) -> tuple[float, ...]:

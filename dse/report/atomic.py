@@ -16,6 +16,18 @@ class WriteError(DseError):
     """A place that cannot be written: missing rights, a full disk, a file where a folder is due."""
 
 
+def require_writable(folder: str | os.PathLike[str]) -> None:
+    """Make a folder and try a file in it, before any work. Raises WriteError with the reason."""
+    here = Path(folder)
+    try:
+        here.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=here):
+            pass
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise WriteError(f"{here}: cannot write: {reason}") from error
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write UTF-8 text as it is (no newline translation); raises WriteError, see `write_bytes`."""
     return write_bytes(path, text.encode("utf-8"))
