@@ -69,7 +69,9 @@ def _kv_dtype(row: Row, arch: ModelArch) -> str:
     quantized = row.weight_precision in ("fp8", "fp4", "int4", "nvfp4")
     by_engine = row.engine.split("@")[0] in _EIGHT_BIT_CACHE_ENGINES
     by_model = any(name in row.model.lower() for name in _EIGHT_BIT_CACHE_MODELS)
-    if quantized and (by_engine or by_model):
+    # NVIDIA's quantized Llama checkpoints ask for an 8-bit cache, which engines obey.
+    by_checkpoint = "llama" in row.model.lower()
+    if quantized and (by_engine or by_model or by_checkpoint):
         return "fp8"
     return "checkpoint" if arch.kv_dtype != "bf16" else "bf16"
 
@@ -109,8 +111,9 @@ def lower_row(row: Row) -> tuple[System, Deployment]:
     target = lower_target(hardware)
     traffic = Traffic(
         isl_tokens=row.isl,
-        isl_cv=0.0,
+        isl_cv=row.osl_cv,
         osl_tokens=row.osl,
+        osl_cv=row.osl_cv,
         prefix_hit_frac=0.0,
         load=row.concurrency,
         load_kind=CLOSED,

@@ -117,6 +117,12 @@ class Row(BaseModel):
         """Mean output length."""
         return self.osl_tokens * self.length_fraction_mean
 
+    @property
+    def osl_cv(self) -> float:
+        """Spread of the lengths over their mean: uniform between 2f - 1 and 1 for mean fraction f."""
+        fraction = min(max(self.length_fraction_mean, 0.5), 1.0)
+        return 2.0 * (1.0 - fraction) / math.sqrt(12.0) / fraction
+
     def pools(self) -> dict[str, Degrees]:
         """Degrees by pool: `both` when colocated, else `prefill` and `decode`."""
         if self.mode == "disaggregated":

@@ -13,9 +13,23 @@ from dse.smooth import ramp, share_above, soft_choice
 from dse.struct import Array, Scalar
 
 
-def _rates(target: Target, engine: Engine) -> tuple[Scalar, Scalar]:
-    inside = target.scale_up_bytes_per_s * target.scale_up_dimensions * engine.link_frac
-    return inside, target.scale_out_bytes_per_s * engine.link_frac
+def _inside_rate(ranks: Scalar, target: Target, engine: Engine) -> Array:
+    """Bytes/s of one of d ranks inside a domain.
+
+    All of its links, but no more than d - 1 peers take (a mesh); on a torus every dimension works;
+    on shared buses bus_frac (d/2)^bus_power of it.
+    """
+    peers = jnp.maximum(ranks - 1.0, 1.0) * target.scale_up_peer_bytes_per_s
+    link = jnp.minimum(target.scale_up_bytes_per_s, peers)
+    rate = link * target.scale_up_dimensions * engine.link_frac
+    if target.shares_bus:
+        crowd = jnp.log(jnp.maximum(ranks, 2.0) / 2.0)
+        rate = rate * target.bus_frac * jnp.exp(target.bus_power * crowd)
+    return jnp.asarray(rate)
+
+
+def _outside_rate(target: Target, engine: Engine) -> Scalar:
+    return target.scale_out_bytes_per_s * engine.link_frac
 
 
 def all_reduce_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine) -> Array:
@@ -24,8 +38,8 @@ def all_reduce_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: E
     One shot: a + (d-1) V / bw; two shots: 2 a + 2 (d-1)/d V / bw; the engine's choice is smooth.
     Over n/d domains the d-th part of V makes a ring on the scale-out links.
     """
-    inside_rate, outside_rate = _rates(target, engine)
     d = jnp.minimum(ranks, target.scale_up_domain)
+    inside_rate, outside_rate = _inside_rate(d, target, engine), _outside_rate(target, engine)
     latency = jnp.maximum(engine.all_reduce_s, target.scale_up_latency_s)
     one_shot = latency + (d - 1.0) * size_bytes / inside_rate
     two_shot = 2.0 * latency + 2.0 * (d - 1.0) / d * size_bytes / inside_rate
@@ -40,8 +54,8 @@ def all_reduce_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: E
 
 def all_gather_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine) -> Array:
     """All-gather (or reduce-scatter) in which every rank ends with `size_bytes`: (n-1)/n V / bw."""
-    inside_rate, outside_rate = _rates(target, engine)
     d = jnp.minimum(ranks, target.scale_up_domain)
+    inside_rate, outside_rate = _inside_rate(d, target, engine), _outside_rate(target, engine)
     latency = jnp.maximum(engine.all_reduce_s, target.scale_up_latency_s)
     domains = jnp.maximum(ranks / target.scale_up_domain, 1.0)
     inside = ramp(d - 1.0) * latency + (d - 1.0) / d * size_bytes / inside_rate
@@ -56,7 +70,8 @@ def all_to_all_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: E
     The share 1 - d/n of them lies outside the domain and leaves over scale-out; the two links work
     at the same time, the slower decides.
     """
-    inside_rate, outside_rate = _rates(target, engine)
+    d = jnp.minimum(ranks, target.scale_up_domain)
+    inside_rate, outside_rate = _inside_rate(d, target, engine), _outside_rate(target, engine)
     outside_share = share_above(ranks, target.scale_up_domain)
     latency = jnp.maximum(engine.all_to_all_s, target.scale_up_latency_s)
     far = ramp(ranks / target.scale_up_domain - 1.0)
@@ -67,7 +82,7 @@ def all_to_all_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: E
 
 def hop_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine) -> Array:
     """One pipeline stage handing `size_bytes` to the next; stages of `ranks` fill a domain first."""
-    inside_rate, outside_rate = _rates(target, engine)
+    inside_rate, outside_rate = _inside_rate(2.0, target, engine), _outside_rate(target, engine)
     crosses = ramp(2.0 * ranks / target.scale_up_domain - 1.0)
     rate = 1.0 / ((1.0 - crosses) / inside_rate + crosses / outside_rate)
     latency = target.scale_up_latency_s + crosses * target.scale_out_latency_s

@@ -18,6 +18,7 @@ class Target:
     memory_bytes: Scalar  # what an engine can see
     compute_units: Scalar
     scale_up_bytes_per_s: Scalar  # one direction, per accelerator
+    scale_up_peer_bytes_per_s: Scalar  # between two accelerators; less than the whole on a mesh
     scale_up_latency_s: Scalar
     scale_up_domain: Scalar  # accelerators that reach each other over it
     scale_up_dimensions: Scalar  # links a ring can use at once: 1 switched, 2-3 torus
@@ -28,6 +29,10 @@ class Target:
     power_w: Scalar  # 0 where unknown: the lowering withholds the metric
     idle_power_w: Scalar
     price_usd_per_hour: Scalar  # 0 where unknown: the lowering withholds the metric
+    # A PCIe box shares its buses: d ranks reach bus_frac (d/2)^bus_power of a link (measured).
+    bus_frac: Scalar = 1.0
+    bus_power: Scalar = 0.0
+    shares_bus: bool = static(default=False)
 
 
 @struct

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from dse.cost.types import Engine, Law, Target
 from dse.spec.engine import EngineSpec
 from dse.spec.hardware import Hardware
@@ -21,11 +23,14 @@ def lower_target(hardware: Hardware) -> Target:
         # The catalogue states all links of a chip together; a ring along one dimension uses its
         # share, and collectives use every dimension (`scale_up_dimensions`).
         link = link / dimensions
+    peer = up.per_peer_bandwidth_bytes_per_s
+    bus_frac, bus_power = _shared_bus(hardware)
     return Target(
         memory_bandwidth_bytes_per_s=hardware.memory_bandwidth_bytes_per_s.value,
         memory_bytes=memory.value,
         compute_units=hardware.compute_units.value,
         scale_up_bytes_per_s=link,
+        scale_up_peer_bytes_per_s=link if peer is None else peer.value,
         scale_up_latency_s=up.latency_s.value,
         scale_up_domain=up.domain_accelerators.value,
         scale_up_dimensions=dimensions,
@@ -38,7 +43,26 @@ def lower_target(hardware: Hardware) -> Target:
         price_usd_per_hour=hardware.price_usd_per_hour.value
         if hardware.price_usd_per_hour
         else 0.0,
+        bus_frac=bus_frac,
+        bus_power=bus_power,
+        shares_bus=up.topology == "pcie",
     )
+
+
+def _shared_bus(hardware: Hardware) -> tuple[float, float]:
+    """(share of a link that two ranks reach, power of the ranks) of a PCIe box, where measured.
+
+    From the measured NCCL bus bandwidths on two and eight ranks; (1, 0) elsewhere.
+    """
+    if hardware.scale_up.topology != "pcie":
+        return 1.0, 0.0
+    two, eight = (
+        hardware.measured.get(f"nccl_all_reduce_{ranks}_bus_bytes_per_s") for ranks in (2, 8)
+    )
+    if two is None:
+        return 1.0, 0.0
+    share = min(two.value / hardware.scale_up.bandwidth_bytes_per_s.value, 1.0)
+    return share, math.log(eight.value / two.value) / math.log(4.0) if eight is not None else 0.0
 
 
 def lower_engine(spec: EngineSpec, vendor: str, draft_acceptance: float | None = None) -> Engine:

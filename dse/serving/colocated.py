@@ -15,7 +15,7 @@ from dse.cost.types import DecodeLoad, Engine, Model, Pool, PrefillLoad, Target
 from dse.serving.solve import Priced, Problem, Times, operating_point
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
-from dse.serving.waiting import gated_wait
+from dse.serving.waiting import gated_wait, in_step
 from dse.struct import Array, Scalar
 
 # Slots are taken by chance: B + 2.33 sqrt(B) <= slots keeps the chance of none free near 1 %.
@@ -106,31 +106,35 @@ class Flow(NamedTuple):
 def flow(s: Setting, batch: Array, times: Times) -> Flow:
     """Rates and latencies of a replica at B decoding requests.
 
-    TTFT = own chunks (V each, and W) + wait of the gated queue + base + lost steps + per-token cost
-    + the first wave of a closed loop, in which prompts queue behind each other.
+    TTFT = own chunks (V each, and W) + wait of the gated queue + base + lost steps + per-token cost.
+    In a closed loop the share y of clients that still move in step (`in_step`) prefills in waves:
+    on average half a wave, N W / 2, is waited for before the first token, and only the other half
+    disturbs decoding: TPOT = V / AL + B W (1 - y/2) / (O - 1).
     """
     decode_s, work_s = times
     traffic, engine, pool = s.traffic, s.engine, s.pool
     gaps = jnp.maximum(traffic.gaps, 1e-3)
     accepted = accepted_length(pool.draft_tokens, engine.draft_acceptance_frac)
-    tpot_s = decode_s / accepted + batch * work_s / gaps
+    steady_s = decode_s / accepted
+    share, others, wave_s = jnp.zeros(()), jnp.ones(()), jnp.zeros(())
+    if traffic.load_kind == CLOSED:
+        clients = traffic.load / pool.replicas
+        others = jnp.maximum(clients - 1.0, 0.0) / jnp.maximum(clients, 1.0)
+        wave_s = others * clients * work_s
+        share = in_step(traffic, engine, wave_s, gaps * steady_s)
+    tpot_s = steady_s + batch * work_s * (1.0 - 0.5 * share) / gaps
     rate = batch / (gaps * tpot_s)
     n_chunks = chunks(traffic, pool)
     passes = n_chunks if engine.mixes_phases else 0.0
     hand_over = (n_chunks + pool.pp - 1.0) / (n_chunks * pool.pp)
     own = (work_s * pool.dp * pool.pp + passes * decode_s) * hand_over
-    others, burst = jnp.ones(()), jnp.zeros(())
-    if traffic.load_kind == CLOSED:
-        clients = traffic.load / pool.replicas
-        others = jnp.maximum(clients - 1.0, 0.0) / jnp.maximum(clients, 1.0)
-        burst = engine.start_burst_frac * jnp.maximum(clients - 1.0, 0.0) * work_s
     # A prompt waits for the step in progress; with nobody decoding there is none.
-    busy = others * -jnp.expm1(-batch)
+    busy = others * (1.0 - share) * -jnp.expm1(-batch)
     wait = gated_wait(others * rate, work_s, traffic.isl_cv, decode_s, n_chunks / pool.dp)
     ttft_s = (
         own
         + busy * wait
-        + burst
+        + 0.5 * share * wave_s
         + engine.ttft_base_s
         + engine.ttft_steps * decode_s
         + engine.ttft_s_per_prompt_token * traffic.isl_tokens

@@ -18,7 +18,7 @@ from dse.serving.colocated import chunk_load, chunks, decode_load, usable_slots
 from dse.serving.solve import Priced, Problem, Times, operating_point
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
-from dse.serving.waiting import batching, pool_wait
+from dse.serving.waiting import batching, in_step, pool_wait
 from dse.struct import Array, Scalar
 
 _LARGEST_LOAD = 0.999
@@ -107,11 +107,11 @@ def ttft(s: Setting, rate: Array, first_step_s: Array, at: Front) -> Array:
     """Mean time to first token at `rate` of the deployment."""
     engine, traffic = s.source_engine, s.traffic
     bounded = jnp.minimum(rate, _LARGEST_LOAD * largest_front_rate(s, at))
-    others, burst = jnp.ones(()), jnp.zeros(())
+    share, others, wave_s = jnp.zeros(()), jnp.ones(()), jnp.zeros(())
     if traffic.load_kind == CLOSED:
-        waiting = jnp.maximum(traffic.load - 1.0, 0.0)
-        others = waiting / jnp.maximum(traffic.load, 1.0)
-        burst = engine.start_burst_frac * waiting * at.work_s / s.prefill.replicas
+        others = jnp.maximum(traffic.load - 1.0, 0.0) / jnp.maximum(traffic.load, 1.0)
+        wave_s = others * traffic.load * at.work_s / s.prefill.replicas
+        share = in_step(traffic, engine, wave_s, traffic.gaps * first_step_s)
     service = _service(s, bounded * others, at)
     wait = pool_wait(bounded * others, service, traffic.isl_cv, s.prefill.replicas)
     links = jnp.minimum(s.prefill.replicas, s.decode.replicas)
@@ -119,8 +119,8 @@ def ttft(s: Setting, rate: Array, first_step_s: Array, at: Front) -> Array:
     held = s.source_engine.holds_first_token * (at.exposed_s + link_wait + first_step_s)
     return (
         at.alone_s
-        + others * wait
-        + burst
+        + others * (1.0 - share) * wait
+        + 0.5 * share * wave_s
         + held
         + engine.ttft_base_s
         + engine.ttft_steps * at.fixed_s

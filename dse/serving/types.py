@@ -21,6 +21,7 @@ class Traffic:
     isl_tokens: Scalar
     isl_cv: Scalar
     osl_tokens: Scalar
+    osl_cv: Scalar
     prefix_hit_frac: Scalar  # share of a prompt found in the cache
     load: Scalar  # clients (closed) or requests/s (open); unused otherwise
     load_kind: str = static(default=GOODPUT)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from dse.cost.types import Engine
+from dse.serving.types import Traffic
 from dse.smooth import logistic_cdf, power_sum
 from dse.struct import Array, Scalar
 
+# A closed-loop benchmark sends some ten requests per client; finishing times drift apart by chance,
+# as the root of the rounds: sqrt(5) is the mean over ten, sqrt(12) the width of a uniform spread.
+_MEAN_DRIFT = 7.75
 _LARGEST_LOAD = 0.995  # clamp before dividing by 1 - rho; beyond it the point counts as saturated
 _TINY = 1e-12
 
@@ -34,6 +39,23 @@ def gated_wait(
     k2 = rate * second * cycle / (1.0 - rho * rho)
     c1 = k2 / cycle + cycle
     return c1 * (1.0 + (1.0 - psi) * rho + rho) / 2.0
+
+
+def in_step(traffic: Traffic, engine: Engine, wave_s: Scalar, decode_s: Scalar) -> Array:
+    """Share of a closed loop's clients that still move in step, between a floor and 1.
+
+    All clients start at once. An engine that prefills first keeps equal lengths together: they
+    finish, are prefilled and decode as one wave of `wave_s`; lengths that vary spread the finishing
+    times over a width of sqrt(12 rounds) osl_cv decode_s, and y = wave / (wave + spread). An engine that mixes
+    phases lets the first prompts of a wave decode while the last are prefilled, which spreads them
+    at once. The floor is the first wave, which a benchmark contains (twice `start_burst_frac`: a
+    wave waits half its length on average).
+    """
+    floor = 2.0 * engine.start_burst_frac
+    if engine.mixes_phases:
+        return jnp.asarray(floor)
+    spread = traffic.osl_cv * decode_s * _MEAN_DRIFT
+    return jnp.maximum(wave_s / jnp.maximum(wave_s + spread, _TINY), floor)
 
 
 def batching(rate: Scalar, fixed_s: Scalar, work_s: Scalar, most: Scalar) -> Array:

@@ -1,0 +1,122 @@
+"""A study to the problems that are searched: one per target (or pair of targets) and mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dse.arch import load_model
+from dse.arch.types import ModelArch
+from dse.lower.formats import FormatChoice
+from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, traffic_of
+from dse.lower.model import lower_model
+from dse.lower.tables import format_choices, grid_of, make_tables, pools_of
+from dse.lower.target import lower_engine, lower_target
+from dse.serving.types import Limits, System, Traffic
+from dse.space.designs import Tables
+from dse.space.grid import Grid
+from dse.spec.engine import load_engine
+from dse.spec.space import PoolName
+from dse.spec.study import Study, Target
+from dse.struct import replace
+
+UNLIMITED_ACCELERATORS = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Everything one search needs: what stays the same, what is chosen, and what is wanted."""
+
+    target: Target
+    system: System
+    grid: Grid
+    tables: Tables
+    goal: Goal
+    choices: Mapping[PoolName, tuple[FormatChoice, ...]]
+    absent: Mapping[str, str]  # metric -> why it has no value here
+
+    @property
+    def mode(self) -> str:
+        return self.grid.mode
+
+    def format_choice(self, pool: PoolName, digits: Mapping[str, int]) -> FormatChoice:
+        """How one design's number formats of a pool were lowered."""
+        from dse.space.designs import DTYPE_AXES
+
+        sizes = {axis.name: axis.size for axis in self.grid.axes}
+        index = 0
+        for name in DTYPE_AXES:
+            key = f"{pool}.{name}" if f"{pool}.{name}" in sizes else name
+            index = index * sizes[key] + digits[key]
+        return self.choices[pool][index]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A study's problems by target, in its order, and what a person should know about all."""
+
+    study: Study
+    arch: ModelArch
+    problems: tuple[tuple[Target, tuple[Problem, ...]], ...]
+    warnings: tuple[str, ...] = field(default=())
+
+
+def lower_study(study: Study) -> Lowered:
+    """The problems of a study. Raises DseError where its model or its goal cannot be priced."""
+    arch = load_model(study.model)
+    goal = goal_of(study)
+    traffic = traffic_of(study)
+    limits, warnings = limits_of(study.objective)
+    warnings = [*warnings, *arch.warnings, *_length_warnings(study, arch)]
+    problems = tuple(
+        (target, tuple(_problem(study, arch, target, mode, goal, traffic, limits)
+                       for mode in study.space.mode))
+        for target in study.targets()
+    )
+    return Lowered(study, arch, problems, tuple(dict.fromkeys(warnings)))
+
+
+def _length_warnings(study: Study, arch: ModelArch) -> list[str]:
+    longest, tokens = arch.max_context_tokens, study.workload.isl.mean + study.workload.osl.mean
+    if longest is None or tokens <= longest:
+        return []
+    return [
+        f"a mean request has {tokens:g} tokens, above the {longest} that {arch.name} was built for"
+    ]
+
+
+def _problem(
+    study: Study,
+    arch: ModelArch,
+    target: Target,
+    mode: str,
+    goal: Goal,
+    traffic: Traffic,
+    limits: Limits,
+) -> Problem:
+    model = lower_model(arch)
+    drafts = model.draft is not None and study.space.draft_tokens != (0,)
+    if not drafts:
+        model = replace(model, draft=None)
+    grid = grid_of(study.space, mode)
+    choices = {pool: format_choices(arch, target, grid, pool) for pool in pools_of(mode)}
+    spec = load_engine(_engine_name(study.engine.name), study.engine.parameters)
+    acceptance = study.workload.draft_acceptance_frac
+    budget = study.budget.accelerators if study.budget is not None else UNLIMITED_ACCELERATORS
+    system = System(
+        model=model,
+        source=lower_target(target.prefill),
+        sink=lower_target(target.decode),
+        source_engine=lower_engine(spec, target.prefill.vendor, acceptance),
+        sink_engine=lower_engine(spec, target.decode.vendor, acceptance),
+        traffic=traffic,
+        limits=limits,
+        budget_accelerators=float(budget),
+    )
+    tables = make_tables(grid, choices, target, study.link, drafts=drafts)
+    return Problem(target, system, grid, tables, goal, choices, absent_metrics(target))
+
+
+def _engine_name(written: str) -> str:
+    """`vllm@0.11` is priced with the parameters of `vllm`."""
+    return written if "/" in written else written.partition("@")[0]
