@@ -11,10 +11,12 @@ __version__ = "0.1.0"
 # neither jax nor a plotting library.
 _PUBLIC = {
     "DseError": "dse.errors",
+    "evaluate": "dse.study",
     "load_model": "dse.arch",
+    "run": "dse.study",
 }
 
-__all__ = ["DseError", "__version__", "load_model"]
+__all__ = ["DseError", "__version__", "evaluate", "load_model", "run"]
 
 
 def __getattr__(name: str) -> Any:

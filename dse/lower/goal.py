@@ -64,9 +64,7 @@ def absent_metrics(target: Target) -> dict[str, str]:
     return absent
 
 
-def _without(
-    sides: object, field: str, metrics: tuple[str, ...], what: str
-) -> dict[str, str]:
+def _without(sides: object, field: str, metrics: tuple[str, ...], what: str) -> dict[str, str]:
     assert hasattr(sides, "__iter__")
     missing = [one.name for one in sides if getattr(one, field) is None]
     if not missing:

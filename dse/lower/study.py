@@ -69,8 +69,13 @@ def lower_study(study: Study) -> Lowered:
     limits, warnings = limits_of(study.objective)
     warnings = [*warnings, *arch.warnings, *_length_warnings(study, arch)]
     problems = tuple(
-        (target, tuple(_problem(study, arch, target, mode, goal, traffic, limits)
-                       for mode in study.space.mode))
+        (
+            target,
+            tuple(
+                _problem(study, arch, target, mode, goal, traffic, limits)
+                for mode in study.space.mode
+            ),
+        )
         for target in study.targets()
     )
     return Lowered(study, arch, problems, tuple(dict.fromkeys(warnings)))

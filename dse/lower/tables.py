@@ -84,9 +84,7 @@ def make_tables(
 
 def _stacked(choices: tuple[FormatChoice, ...], *, drafts: bool) -> Formats:
     """One table per leaf; of length 1 where all combinations agree, so that nothing is looked up."""
-    formats = [
-        one.formats if drafts else replace(one.formats, draft=None) for one in choices
-    ]
+    formats = [one.formats if drafts else replace(one.formats, draft=None) for one in choices]
 
     def table(*leaves: float) -> Any:
         column = np.asarray(leaves, dtype=np.float64)

@@ -1,0 +1,193 @@
+"""Pricing every design of a grid, block by block, keeping only what is asked for.
+
+A launch is one call of a compiled loop over consecutive blocks; launches are independent, so that
+two of them run at the same time and an interrupt loses at most what is running.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dse.errors import DseError
+from dse.lower.study import Problem
+from dse.search.exact import Priced, price_designs
+from dse.search.found import Found, merged, reduced
+from dse.search.reduce import Block, Reduced, absorb, nothing, unpacked
+from dse.serving.evaluate import evaluate
+from dse.serving.reasons import Reason
+from dse.serving.types import System
+from dse.space.designs import Layout, Tables, block_deployment, layout
+from dse.struct import Array
+
+REFINEMENTS: Final = 2
+BLOCK: Final = 16_384
+ROW: Final = 1_024
+WORKERS: Final = 2
+# Up to this many designs are priced by interpretation: compiling would take longer.
+SMALL: Final = 24_000
+_DESIGNS_PER_LAUNCH: Final = 1 << 19
+
+Progress = Callable[[int, int], None]  # designs done, designs in all
+
+
+@partial(jax.jit, static_argnames=("cut", "metric"))
+def launch(
+    system: System,
+    tables: Tables,
+    sign: Array,
+    first_block: Array,
+    n_blocks: Array,
+    *,
+    cut: Layout,
+    metric: str,
+) -> Reduced:
+    """What `n_blocks` consecutive blocks hold. Everything but shapes and names is traced."""
+
+    def body(i: Array, state: Reduced) -> Reduced:
+        first = (first_block + i) * cut.rows
+        return absorb(state, price_block(system, tables, sign, first, cut, metric), first)
+
+    return jax.lax.fori_loop(0, n_blocks, body, nothing())
+
+
+def price_block(
+    system: System, tables: Tables, sign: Array, first: Array, cut: Layout, metric: str
+) -> Block:
+    """The figures of one block that the reduction reads; rows past the end do not count."""
+    outcome = evaluate(system, block_deployment(tables, cut, first), REFINEMENTS)
+    shape = (cut.rows, cut.n_inner)
+    rows = first + jnp.arange(cut.rows, dtype=jnp.int32)[:, None]
+    counted = jnp.broadcast_to(rows < cut.n_outer, shape)
+    reason = jnp.broadcast_to(outcome.reason, shape)
+    feasible = counted & (reason == int(Reason.OK))
+
+    def whole(name: str) -> Array:
+        return jnp.broadcast_to(jnp.asarray(outcome.metrics[name]), shape)
+
+    return Block(
+        score=jnp.where(feasible, sign * whole(metric), -jnp.inf),
+        speed=whole("output_tokens_per_s_per_user"),
+        rate=whole("output_tokens_per_s_per_accelerator"),
+        reason=reason,
+        miss=jnp.broadcast_to(outcome.miss, shape),
+        counted=counted,
+    )
+
+
+def enumerate_designs(
+    problem: Problem,
+    progress: Progress | None = None,
+    *,
+    block: int = BLOCK,
+    row: int = ROW,
+    workers: int = WORKERS,
+) -> Found:
+    """Every design of the grid, priced in float32 by a compiled program.
+
+    The result does not depend on `block`, `row` or `workers`, except for the last bits of equal
+    scores. Raises DseError for a grid that cannot be counted.
+    """
+    try:
+        cut = layout(problem.grid, block, row)
+    except OverflowError as error:
+        raise DseError(
+            f"space: {error}; narrow some axes (the largest: "
+            f"{', '.join(axis.name for axis in sorted(problem.grid.axes, key=_size)[:3])})"
+        ) from None
+    run = _launcher(problem, cut)
+    run(0, 0)  # compiles once, before the workers start
+    per_launch = max(_DESIGNS_PER_LAUNCH // (cut.rows * cut.n_inner), 1)
+    spans = [
+        (first, min(per_launch, cut.n_blocks - first))
+        for first in range(0, cut.n_blocks, per_launch)
+    ]
+    return merged(_gathered(run, spans, workers, progress, problem.grid.size))
+
+
+def _size(axis: object) -> int:
+    return -int(getattr(axis, "size", 0))
+
+
+def _launcher(problem: Problem, cut: Layout) -> Callable[[int, int], Found]:
+    system, tables = jax.tree.map(_narrow, (problem.system, problem.tables))
+    sign = np.float32(problem.goal.sign)
+
+    def run(first_block: int, n_blocks: int) -> Found:
+        state = launch(
+            system,
+            tables,
+            sign,
+            np.int32(first_block),
+            np.int32(n_blocks),
+            cut=cut,
+            metric=problem.goal.metric,
+        )
+        return unpacked(state, cut.n_inner)
+
+    return run
+
+
+def _narrow(leaf: object) -> np.ndarray:
+    return np.asarray(leaf, dtype=np.float32)
+
+
+def _gathered(
+    run: Callable[[int, int], Found],
+    spans: list[tuple[int, int]],
+    workers: int,
+    progress: Progress | None,
+    size: int,
+) -> Iterator[Found]:
+    """What each span holds; after an interrupt those that were already running come last."""
+    done = 0
+    pending: deque[Future[Found]] = deque()
+    waiting = iter(spans)
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for span in waiting:
+                pending.append(pool.submit(run, *span))
+                if len(pending) < 2 * workers:
+                    continue
+                part = pending.popleft().result()
+                done += part.evaluated
+                if progress is not None:
+                    progress(done, size)
+                yield part
+            while pending:
+                part = pending.popleft().result()
+                done += part.evaluated
+                if progress is not None:
+                    progress(done, size)
+                yield part
+        except KeyboardInterrupt:
+            for future in pending:
+                future.cancel()
+            yield from (future.result() for future in pending if not future.cancelled())
+            yield Found(interrupted=True)
+
+
+def interpret_designs(problem: Problem, progress: Progress | None = None) -> tuple[Found, Priced]:
+    """Every design of a small grid with all its figures, in float64, without compiling."""
+    size = problem.grid.size
+    priced = price_designs(problem, range(size))
+    metrics = priced.outcome.metrics
+    feasible = priced.outcome.reason == int(Reason.OK)
+    score = np.where(feasible, problem.goal.sign * metrics[problem.goal.metric], -np.inf)
+    found = reduced(
+        score,
+        np.asarray(metrics["output_tokens_per_s_per_user"]),
+        np.asarray(metrics["output_tokens_per_s_per_accelerator"]),
+        np.asarray(priced.outcome.reason),
+        np.asarray(priced.outcome.miss),
+    )
+    if progress is not None:
+        progress(size, size)
+    return found, priced

@@ -1,0 +1,110 @@
+"""Pricing chosen designs in float64 with every detail, without compiling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from dse.cost.law import Kernel
+from dse.cost.step import StepCost, step_kernels
+from dse.lower.study import Problem
+from dse.search import interpret
+from dse.serving.colocated import chunk_load, chunks, decode_load
+from dse.serving.evaluate import evaluate, step_costs
+from dse.serving.types import Deployment, Outcome, System
+from dse.space.designs import digit_arrays, gathered
+
+REFINEMENTS = 6
+# Blocks have a power of two of designs, so that few shapes are ever traced.
+_LARGEST_BLOCK = 4096
+_SMALLEST_BLOCK = 8
+
+_traced: dict[Any, Any] = {}
+
+
+class Priced(NamedTuple):
+    """Designs with all that is known of them; every leaf is a numpy array [n]."""
+
+    outcome: Outcome
+    prompt: StepCost  # one chunk of a prompt alone
+    decode: StepCost  # a decode step at the operating batch
+    prompt_kernels: list[Kernel]
+    decode_kernels: list[Kernel]
+    n_chunks: Any  # chunk steps of a prompt
+
+    def row(self, i: int) -> Priced:
+        """One of the designs, each leaf a Python number."""
+        picked: Priced = jax.tree.map(lambda leaf: leaf[i].item(), self)
+        return picked
+
+    def rows(self, where: Sequence[int]) -> Priced:
+        """Some of the designs, in this order."""
+        index = np.asarray(where, dtype=np.int64)
+        picked: Priced = jax.tree.map(lambda leaf: leaf[index], self)
+        return picked
+
+
+def _price(system: System, design: Deployment) -> Priced:
+    outcome = evaluate(system, design, REFINEMENTS)
+    prompt, decode = step_costs(system, design, outcome.point)
+    batch = outcome.point.resident_requests / design.decode.replicas
+    traffic = system.traffic
+    return Priced(
+        outcome=outcome,
+        prompt=prompt,
+        decode=decode,
+        prompt_kernels=step_kernels(
+            system.model,
+            design.prefill,
+            system.source,
+            system.source_engine,
+            prefill=chunk_load(traffic, design.prefill),
+        ),
+        decode_kernels=step_kernels(
+            system.model,
+            design.decode,
+            system.sink,
+            system.sink_engine,
+            decode=decode_load(batch, traffic, design.decode),
+        ),
+        n_chunks=chunks(traffic, design.prefill),
+    )
+
+
+def price(system: System, design: Deployment) -> Priced:
+    """Float64 figures of the designs of a deployment whose leaves are numpy arrays [n]."""
+    n = max(np.size(leaf) for leaf in jax.tree.leaves(design))
+    size = max(_SMALLEST_BLOCK, 1 << (n - 1).bit_length())
+    padded = jax.tree.map(lambda leaf: _padded(leaf, size), design)
+    narrow = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), system)
+    key = (jax.tree.structure((narrow, padded)), size)
+    if key not in _traced:
+        _traced[key] = interpret.trace(_price, narrow, padded)
+    jaxpr, structure = _traced[key]
+    found: Priced = jax.tree.unflatten(structure, interpret.run(jaxpr, narrow, padded))
+    whole: Priced = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (size,))[:n], found)
+    return whole
+
+
+def _padded(leaf: Any, size: int) -> Any:
+    values = np.atleast_1d(np.asarray(leaf, dtype=np.float64))
+    return np.concatenate([values, np.repeat(values[-1:], size - len(values))])
+
+
+def price_designs(problem: Problem, indices: Sequence[int]) -> Priced:
+    """Float64 figures of designs of a grid by their indices."""
+    blocks = [
+        price(problem.system, gathered(problem.tables, digit_arrays(problem.grid, block)))
+        for block in _blocks(list(indices))
+    ]
+    if len(blocks) == 1:
+        return blocks[0]
+    joined: Priced = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+    return joined
+
+
+def _blocks(indices: list[int]) -> list[list[int]]:
+    return [indices[i : i + _LARGEST_BLOCK] for i in range(0, len(indices), _LARGEST_BLOCK)]

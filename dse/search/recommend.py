@@ -1,0 +1,187 @@
+"""Searching one target over its modes, and choosing in float64 what to recommend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dse.lower.study import Problem
+from dse.search.details import (
+    bottlenecks_of,
+    breakdown_of,
+    design_of,
+    memories,
+    metrics_of,
+)
+from dse.search.enumerate import SMALL, Progress, enumerate_designs, interpret_designs
+from dse.search.exact import Priced, price_designs
+from dse.search.found import Found
+from dse.serving.reasons import Reason, describe
+from dse.space.designs import digit_arrays
+
+# Scores closer than this are equal: the design with fewer accelerators, then the earlier, wins.
+_EQUAL_DIGITS: Final = 6
+_ROWS: Final = 16
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to deploy on one target, or the nearest miss where nothing keeps every limit."""
+
+    hardware: str
+    feasible: bool
+    reason: str
+    design: dict[str, Any]
+    metrics: dict[str, float]
+    bottlenecks: list[dict[str, Any]]
+    memory: dict[str, Any]
+    breakdown: dict[str, dict[str, float]]
+    absent: dict[str, str]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything that the search of one target gives."""
+
+    recommendation: Recommendation
+    pareto: list[dict[str, Any]]
+    designs: list[dict[str, Any]]
+    counts: dict[str, dict[int, int]]  # by mode and reason
+    evaluated: int
+    interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One design priced in float64."""
+
+    problem: Problem
+    index: int
+    priced: Priced
+    design: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def feasible(self) -> bool:
+        return int(self.priced.outcome.reason) == int(Reason.OK)
+
+    @property
+    def score(self) -> float:
+        goal = self.problem.goal
+        return goal.sign * float(self.priced.outcome.metrics[goal.metric])
+
+    def figure(self, name: str) -> float:
+        return float(self.priced.outcome.metrics[name])
+
+
+def search_target(
+    problems: Sequence[Problem], progress: Progress | None = None, *, small: int = SMALL
+) -> Outcome:
+    """The best design over a target's modes; grids up to `small` designs are interpreted."""
+    rows: list[_Row] = []
+    nearest: list[_Row] = []
+    counts, interrupted, evaluated = {}, False, 0
+    for problem in problems:
+        found, priced, where = _searched(problem, progress, small)
+        every = [_Row(problem, i, priced.row(k)) for i, k in where.items()]
+        rows += [row for row in every if row.feasible]
+        nearest += [row for row in every if not row.feasible]
+        counts[problem.mode] = dict(found.counts)
+        evaluated += found.evaluated
+        interrupted = interrupted or found.interrupted
+        if interrupted:
+            break
+    best = _best_first(rows)
+    chosen = best[0] if best else _nearest(nearest)
+    front = _front(rows)
+    return Outcome(
+        recommendation=_recommendation(problems, chosen),
+        pareto=[_line(row) for row in front],
+        designs=[{"rank": i + 1, **_line(row)} for i, row in enumerate(best[:_ROWS])],
+        counts=counts,
+        evaluated=evaluated,
+        interrupted=interrupted,
+    )
+
+
+def _searched(
+    problem: Problem, progress: Progress | None, small: int
+) -> tuple[Found, Priced, dict[int, int]]:
+    """(what was found, its candidates in float64, design -> row of them)."""
+    if problem.grid.size <= small:
+        found, priced = interpret_designs(problem, progress)
+        return found, priced, {i: i for i in found.candidates()}
+    found = enumerate_designs(problem, progress)
+    candidates = found.candidates()
+    if not candidates:  # interrupted before anything was priced
+        candidates = [0]
+    priced = price_designs(problem, candidates)
+    return found, priced, {index: k for k, index in enumerate(candidates)}
+
+
+def _best_first(rows: list[_Row]) -> list[_Row]:
+    def key(row: _Row) -> tuple[float, float]:
+        return -float(f"{row.score:.{_EQUAL_DIGITS}g}"), row.figure("accelerators")
+
+    return sorted(rows, key=key)  # stable: modes and indices in order
+
+
+def _nearest(rows: list[_Row]) -> _Row:
+    """The smallest miss; a design that is refused outright comes last."""
+    refused = (Reason.UNSUPPORTED, Reason.DEGREE)
+
+    def key(row: _Row) -> tuple[bool, float]:
+        outcome = row.priced.outcome
+        return int(outcome.reason) in refused, float(outcome.miss)
+
+    return min(rows, key=key)
+
+
+def _front(rows: list[_Row]) -> list[_Row]:
+    """Designs that no other beats in both speed per user and tokens/s per accelerator."""
+    speed, rate = "output_tokens_per_s_per_user", "output_tokens_per_s_per_accelerator"
+    kept: list[_Row] = []
+    for row in sorted(rows, key=lambda r: (-r.figure(speed), -r.figure(rate), r.index)):
+        if not kept or row.figure(rate) > kept[-1].figure(rate) * (1 + 1e-9):
+            kept.append(row)
+    return kept
+
+
+def _line(row: _Row) -> dict[str, Any]:
+    return {
+        "hardware": row.problem.target.name,
+        "design": design_of(row.problem, row.index),
+        "metrics": metrics_of(row.problem, row.priced),
+    }
+
+
+def _recommendation(problems: Sequence[Problem], row: _Row) -> Recommendation:
+    problem = row.problem
+    design = design_of(problem, row.index)
+    outcome = row.priced.outcome
+    reason = describe(int(outcome.reason), float(outcome.miss))
+    refusals, notes = format_remarks(problem, row.index)
+    if int(outcome.reason) == int(Reason.UNSUPPORTED) and refusals:
+        reason = f"{reason}: {refusals[0]}"
+    return Recommendation(
+        hardware=problem.target.name,
+        feasible=row.feasible,
+        reason=reason,
+        design=design,
+        metrics=metrics_of(problem, row.priced),
+        bottlenecks=bottlenecks_of(row.priced),
+        memory=memories(problem, design, row.priced),
+        breakdown=breakdown_of(row.priced),
+        absent=dict(problem.absent),
+        notes=notes,
+    )
+
+
+def format_remarks(problem: Problem, index: int) -> tuple[list[str], list[str]]:
+    """(why the target refuses the design's formats, what a person should know about them)."""
+    digits = {name: int(d[0]) for name, d in digit_arrays(problem.grid, [index]).items()}
+    chosen = [problem.format_choice(pool, digits) for pool in problem.choices]
+    refusals = [one.refusal for one in chosen if one.refusal]
+    notes = [note for one in chosen for note in one.notes]
+    return list(dict.fromkeys(refusals)), list(dict.fromkeys(notes))

@@ -1,0 +1,205 @@
+"""Running a study, and pricing one of its designs: what `dse.run` and `dse.evaluate` are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from dse.catalog import InputFile
+from dse.errors import DseError, SpecError, did_you_mean, one_of
+from dse.lower.study import Lowered, Problem, lower_study
+from dse.result import Evaluation, Result
+from dse.search.details import (
+    bottlenecks_of,
+    breakdown_of,
+    design_of,
+    kernels_of,
+    memories,
+    metrics_of,
+)
+from dse.search.enumerate import SMALL, Progress
+from dse.search.exact import price_designs
+from dse.search.recommend import format_remarks, search_target
+from dse.serving.reasons import Reason, describe
+from dse.spec.load import Override, Source, load_spec
+from dse.spec.space import AXES, POOL_AXES, POOLS, Space
+from dse.spec.study import Study, read_study
+
+SOLVERS: Final = ("auto", "enumerate", "eliminate", "relax")
+_LATER: Final = ("eliminate", "relax")
+
+
+def run(
+    source: Source | Study,
+    *,
+    overrides: Iterable[Override] = (),
+    solver: str = "auto",
+    seed: int | None = None,
+    progress: Progress | None = None,
+    small: int = SMALL,
+) -> Result:
+    """Search a study's space for each of its targets.
+
+    `source` is a path, a catalogue name, YAML text, a mapping or a Study; `progress` is called with
+    (designs done, designs in all). Grids of up to `small` designs are priced without compiling.
+    Raises DseError for a faulty study; that nothing is feasible is a result.
+    """
+    started = time.perf_counter()
+    _check_solver(solver)
+    study, inputs = _read(source, overrides)
+    if seed is not None:
+        study = study.model_copy(update={"seed": seed})
+    lowered = lower_study(study)
+    count = _Count(lowered, progress)
+    outcomes = []
+    for _, problems in lowered.problems:
+        outcome = search_target(problems, count.report, small=small)
+        count.finish(outcome.evaluated)
+        outcomes.append(outcome)
+        if outcome.interrupted:
+            break
+    return Result.of(
+        study,
+        outcomes,
+        warnings=lowered.warnings,
+        inputs=inputs,
+        wall_s=time.perf_counter() - started,
+        n_targets=len(lowered.problems),
+    )
+
+
+def evaluate(
+    source: Source | Study,
+    design: Mapping[str, object],
+    *,
+    overrides: Iterable[Override] = (),
+    target: str | None = None,
+) -> Evaluation:
+    """One design of a study in float64; it need not lie on the study's grid.
+
+    Keys that the design leaves out take the study's value where that is a single one. Raises
+    DseError for an unknown key or target, and for a choice that is left open.
+    """
+    study, inputs = _read(source, overrides)
+    study = study.model_copy(update={"space": fixed_space(study.space, design)})
+    lowered = lower_study(study)
+    problem = _chosen_target(lowered, target)
+    one = price_designs(problem, [0]).row(0)
+    whole = design_of(problem, 0)
+    reason, miss = int(one.outcome.reason), float(one.outcome.miss)
+    refusals, notes = format_remarks(problem, 0)
+    reasons = [] if reason == int(Reason.OK) else [describe(reason, miss), *refusals]
+    return Evaluation(
+        study=study,
+        hardware=problem.target.name,
+        feasible=reason == int(Reason.OK),
+        reasons=reasons,
+        design=whole,
+        metrics=metrics_of(problem, one),
+        absent=dict(problem.absent),
+        breakdown=breakdown_of(one),
+        memory=memories(problem, whole, one),
+        bottlenecks=bottlenecks_of(one),
+        kernels={
+            "prefill": kernels_of(one.prompt_kernels),
+            "decode": kernels_of(one.decode_kernels),
+        },
+        warnings=[*lowered.warnings, *notes],
+        inputs=list(inputs),
+    )
+
+
+def fixed_space(space: Space, design: Mapping[str, object]) -> Space:
+    """The space that holds one design. Raises SpecError for what is unknown or left open."""
+    known = (*AXES, *POOLS)
+    for name in design:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise SpecError.of(f"design has no key {name!r}{hint}; allowed: {one_of(known)}")
+    mode = design.get("mode", space.mode[0] if len(space.mode) == 1 else None)
+    if mode is None:
+        mode = "disaggregated" if any(pool in design for pool in POOLS) else "colocated"
+    own = {pool: design.get(pool) or {} for pool in POOLS} if mode == "disaggregated" else {}
+    fixed: dict[str, Any] = {"mode": mode}
+    open_axes = []
+    for name in AXES[1:]:
+        covered = bool(own) and all(isinstance(p, Mapping) and name in p for p in own.values())
+        values = getattr(space, name)
+        if name in design:
+            fixed[name] = design[name]
+        elif len(values) == 1 or covered or (mode == "disaggregated" and name == "replicas"):
+            fixed[name] = values[0]
+        else:
+            open_axes.append(name)
+    for pool, given in own.items():
+        fixed[pool] = {**_single(space, pool), **given} if isinstance(given, Mapping) else given
+    if open_axes:
+        raise SpecError.of(f"design leaves open: {', '.join(open_axes)}")
+    found = load_spec(Space, fixed)
+    several = [name for name, values in found.axes().items() if len(values) > 1]
+    if several:
+        raise SpecError.of(f"design has several values of: {', '.join(several)}")
+    return found
+
+
+def _single(space: Space, pool: str) -> dict[str, Any]:
+    """What the study's space fixes for a pool."""
+    own = getattr(space, pool)
+    values = {name: getattr(own, name) for name in ("workers", *POOL_AXES)}
+    return {name: found[0] for name, found in values.items() if found and len(found) == 1}
+
+
+class _Count:
+    """Progress over all targets and modes of a study."""
+
+    def __init__(self, lowered: Lowered, report: Progress | None) -> None:
+        problems = [one for _, several in lowered.problems for one in several]
+        self.total = sum(problem.grid.size for problem in problems)
+        self.before, self.latest = 0, 0
+        self.listener = report
+
+    def report(self, done: int, total: int) -> None:
+        """`done` of one grid's `total` designs."""
+        if done < self.latest:  # the next grid has begun
+            self.before += self.latest
+        self.latest = done
+        if self.listener is not None:
+            self.listener(self.before + done, self.total)
+        if done == total:
+            self.before, self.latest = self.before + done, 0
+
+    def finish(self, evaluated: int) -> None:
+        """The end of one target."""
+        self.latest = 0
+
+
+def _check_solver(solver: str) -> None:
+    if solver not in SOLVERS:
+        hint = did_you_mean(solver, SOLVERS)
+        raise DseError(f"unknown solver {solver!r:.40}{hint}; allowed: {one_of(SOLVERS)}")
+    if solver in _LATER:
+        raise DseError(f"solver {solver}: not available in this version; use enumerate or auto")
+
+
+def _read(
+    source: Source | Study, overrides: Iterable[Override]
+) -> tuple[Study, tuple[InputFile, ...]]:
+    if isinstance(source, Study):
+        overrides = tuple(overrides)
+        if not overrides:
+            return source, ()
+        source = source.resolved()
+    loaded = read_study(source, overrides)
+    return loaded.spec, loaded.inputs
+
+
+def _chosen_target(lowered: Lowered, name: str | None) -> Problem:
+    names = [target.name for target, _ in lowered.problems]
+    if name is None and len(names) > 1:
+        raise DseError(f"the study has several targets; choose one: {one_of(names)}")
+    for target, problems in lowered.problems:
+        if name is None or target.name == name:
+            return problems[0]
+    hint = did_you_mean(name or "", names)
+    raise DseError(f"the study has no target {name!r:.60}{hint}; allowed: {one_of(names)}")
