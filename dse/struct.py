@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def static(**kwargs: Any) -> Any:
-    """A field that is part of the program's shape: changing it compiles anew. Strings belong here."""
+    """A field that is part of the program's shape (strings, flags): changing it compiles anew."""
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 

@@ -119,7 +119,7 @@ class Row(BaseModel):
 
     @property
     def osl_cv(self) -> float:
-        """Spread of the lengths over their mean: uniform between 2f - 1 and 1 for mean fraction f."""
+        """Spread of the lengths over their mean: uniform on (2f - 1, 1) for a mean fraction f."""
         fraction = min(max(self.length_fraction_mean, 0.5), 1.0)
         return 2.0 * (1.0 - fraction) / math.sqrt(12.0) / fraction
 

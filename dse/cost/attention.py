@@ -62,7 +62,7 @@ def visible_pairs(kind: AttentionKind, start: Scalar, end: Scalar) -> Array:
             limit = kind.top_k * ratio
             seen = _summed_minimum(end, limit) - _summed_minimum(start, limit)
         else:
-            seen = (end * (end + 1.0) - start * (start + 1.0)) / 2.0
+            seen = jnp.asarray((end * (end + 1.0) - start * (start + 1.0)) / 2.0)
         pairs = pairs + seen / ratio
     return pairs
 
@@ -73,7 +73,7 @@ def index_pairs(kind: AttentionKind, start: Scalar, end: Scalar) -> Scalar:
 
 
 def local_heads(kind: AttentionKind, pool: Pool) -> tuple[Scalar, Scalar]:
-    """(query heads, key-value heads) of one rank; key-value heads are repeated past their number."""
+    """(query heads, key-value heads) of one rank; the latter repeat past their number."""
     return kind.q_heads / pool.tp, kind.kv_heads / jnp.minimum(pool.tp, kind.kv_heads)
 
 
@@ -96,9 +96,9 @@ def decode_kernel(
 ) -> Kernel:
     """One layer of decode attention on one rank.
 
-    flops = 2 R H_kv (G r (+)_4 g_m) (d_qk + d_v + 2 d_o) visible(L), with R requests of the rank and
-    r new rows each; bytes = R row_bytes visible(L) of keys and values plus 4 bytes per query and
-    output element.
+    flops = 2 R H_kv (G r (+)_4 g_m) (d_qk + d_v + 2 d_o) visible(L), with R requests of the rank
+    and r new rows each; bytes = R row_bytes visible(L) of keys and values plus 4 bytes per query
+    and output element.
     """
     requests = load.requests / pool.dp
     q_heads, kv_heads = local_heads(kind, pool)
@@ -210,7 +210,7 @@ def index_kernel(
 def compressor_kernel(
     rows: Scalar, kind: AttentionKind, target: Target, pool: Pool, law: Law
 ) -> Kernel:
-    """One layer's compressor state, read and written once per new row (its projections are GEMMs)."""
+    """One layer's compressor state, read and written once per row; its projections are GEMMs."""
     moved = 2.0 * rows * kind.compressor_step_bytes
     memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.element_bandwidth_frac)
     return Kernel(

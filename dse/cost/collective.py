@@ -81,7 +81,7 @@ def all_to_all_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: E
 
 
 def hop_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine) -> Array:
-    """One pipeline stage handing `size_bytes` to the next; stages of `ranks` fill a domain first."""
+    """One pipeline stage handing `size_bytes` to the next; stages of `ranks` fill domains."""
     inside_rate, outside_rate = _inside_rate(2.0, target, engine), _outside_rate(target, engine)
     crosses = ramp(2.0 * ranks / target.scale_up_domain - 1.0)
     rate = 1.0 / ((1.0 - crosses) / inside_rate + crosses / outside_rate)

@@ -119,6 +119,15 @@ def gemm_kernels(
         time_s * layers,
     )
     return [
-        Kernel(*(column[i] for column in columns), name=gemms.names[i], term=gemms.terms[i])
-        for i in range(len(gemms.names))
+        Kernel(
+            flops=columns[0][i],
+            bytes=columns[1][i],
+            peak_flops_per_s=columns[2][i],
+            compute_s=columns[3][i],
+            memory_s=columns[4][i],
+            time_s=columns[5][i],
+            name=name,
+            term=term,
+        )
+        for i, (name, term) in enumerate(zip(gemms.names, gemms.terms, strict=True))
     ]

@@ -59,7 +59,7 @@ def serial_time(depth: Scalar, law: Law) -> Array:
 def compute_time(
     flops: Scalar, flops_per_s: Scalar, *, units_per_core: Scalar, serial_s: Scalar, law: Law
 ) -> Array:
-    """Seconds of the compute side: bulk with a partly filled last wave, joined with the serial part."""
+    """Seconds of the compute side: bulk with a partly filled wave, joined with the serial part."""
     bulk = flops / flops_per_s * (1.0 + law.wave_overhead / (1.0 + units_per_core))
     return power_sum(bulk, serial_s, 2)
 

@@ -1,4 +1,4 @@
-"""What must fit into one accelerator: weights, caches, activations, reserve, as an engine counts."""
+"""What must fit into one accelerator, as an engine counts: weights, caches, activations."""
 
 from __future__ import annotations
 

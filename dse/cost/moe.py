@@ -28,7 +28,7 @@ def active_share(tokens: Scalar, top_k: Scalar, n_experts: Scalar) -> Array:
 
 
 def distinct_ranks(ep: Scalar, top_k: Scalar, limit: Scalar) -> Array:
-    """Ranks that hold at least one of a token's k experts: ep (1 - (1 - 1/ep)^k), at most `limit`."""
+    """Ranks that hold one of a token's k experts: ep (1 - (1 - 1/ep)^k), at most `limit`."""
     stay = jnp.log1p(-jnp.minimum(1.0 / jnp.maximum(ep, 1.0), 1.0 - 1e-6))
     return jnp.minimum(-ep * jnp.expm1(top_k * stay), limit)
 

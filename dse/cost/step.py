@@ -83,7 +83,7 @@ def layer_kernels(
 def elementwise_kernel(
     rows: Scalar, layers: Layers, model: Model, pool: Pool, target: Target, engine: Engine
 ) -> Kernel:
-    """Norms, rotary, residuals, activation functions: rows * hidden * 2 bytes * passes, per layer."""
+    """Norms, rotary, residuals, activations: rows * hidden * 2 bytes * passes, per layer."""
     law = engine.law
     passes = law.element_passes + model.stream_passes
     moved = layers.n_layers * rows * model.hidden * _RESIDUAL_BYTES * passes
@@ -190,7 +190,7 @@ def _draft_seconds(
     moved = communication(decode.requests, model.draft, model, pool, target, engine)
     device = device + (1.0 - engine.overlap_frac) * sum(moved.values())
     launch = model.draft.n_layers * engine.layer_s
-    return device / model.draft_modules, launch / model.draft_modules
+    return device / model.draft_modules, jnp.asarray(launch / model.draft_modules)
 
 
 def step(
@@ -220,7 +220,9 @@ def step(
     hop = hop_time(size, pool.tp * pool.dp, target, engine)
     terms["pipeline"] = terms["pipeline"] + (pool.pp - 1.0) * hop
     n_expert_layers = sum((kind.layers for kind in model.main.experts), jnp.zeros(()))
-    terms["launch"] = model.main.n_layers * engine.layer_s + n_expert_layers * engine.expert_layer_s
+    terms["launch"] = jnp.asarray(
+        model.main.n_layers * engine.layer_s + n_expert_layers * engine.expert_layer_s
+    )
     if decode is not None and model.draft is not None:
         device, launch = _draft_seconds(model, pool, target, engine, decode)
         terms["draft"] = pool.draft_tokens * (device + launch)

@@ -16,7 +16,7 @@ def transfer_bytes(model: Model, pool: Pool, prompt_tokens: Scalar) -> Array:
     """
     whole = pool.with_degrees(tp=1.0, pp=1.0)
     growth, fixed = request_caches(model, whole, prompt_tokens)
-    return growth * prompt_tokens + fixed
+    return jnp.asarray(growth * prompt_tokens + fixed)
 
 
 def link_time(size_bytes: Scalar, bytes_per_s: Scalar, engine: Engine) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import get_args
 
+from dse.arch.counts import index_row_bytes, row_bytes
 from dse.arch.types import Attention, Dtype, Mixer, ModelArch, Part, WeightFormat
 from dse.cost.types import Formats
 from dse.spec.hardware import Hardware
@@ -61,7 +62,7 @@ class FormatChoice:
 
 
 def resolve_dtype(name: str, arch: ModelArch) -> Dtype:
-    """The dtype that an axis value names; fp4 is mxfp4 for a checkpoint that uses it, else nvfp4."""
+    """The dtype that an axis value names; fp4 is mxfp4 if the checkpoint's is, else nvfp4."""
     if name == "fp4":
         return "mxfp4" if published_expert_dtype(arch) == "mxfp4" else "nvfp4"
     if name not in get_args(Dtype):
@@ -150,24 +151,8 @@ def kv_dtype_of(arch: ModelArch, name: str, target: Hardware) -> tuple[Dtype, st
     return dtype, f"{target.name} has no {dtype} cache", ""
 
 
-def kv_row_bytes(attention: Attention, dtype: Dtype) -> float:
-    """Bytes of one cached row: quantized elements and scales, plain elements at 2 bytes."""
-    row = attention.kv_row
-    if dtype in ("bf16", "fp32"):
-        return ACTIVATION_BYTES[dtype] * (row.quantized_elements + row.plain_elements)
-    quantized = ACTIVATION_BYTES[dtype] * row.quantized_elements
-    scales = row.scale_bytes if dtype in ("fp8", "int8") else 0
-    return quantized + 2.0 * row.plain_elements + scales
-
-
-def index_row_bytes(attention: Attention, target: Hardware) -> float:
-    """Bytes of one indexer key: 8-bit (fp8 or int8) or fp4 with its scale, or bf16 without one."""
-    if not attention.index_dim:
-        return 0.0
-    if attention.index_dtype == "bf16":
-        return 2.0 * attention.index_dim
-    width = 0.5 if attention.index_dtype in _FOUR_BIT else 1.0
-    return width * attention.index_dim + target.index_scale_bytes.value
+def _index_row_bytes(attention: Attention, target: Hardware) -> float:
+    return float(index_row_bytes(attention, int(target.index_scale_bytes.value)))
 
 
 def _attentions(mixers: tuple[tuple[Mixer, int], ...]) -> list[Attention]:
@@ -206,7 +191,7 @@ def _formats(
     target: Hardware,
     arch: ModelArch,
 ) -> Formats:
-    peaks = {name: one.value for name, one in target.peak_flops_per_s.items()}
+    peaks: dict[str, float] = {name: one.value for name, one in target.peak_flops_per_s.items()}
     wide = peaks.get("bf16", min(peaks.values()))
     main = "expert" if has_experts(arch) else "mlp"
     moved = ACTIVATION_BYTES[parts[main][1]]
@@ -217,8 +202,8 @@ def _formats(
         quantizes=float(moved < 2.0),
         attention_flops_per_s=wide,
         index_flops_per_s=max(wide, peaks.get("fp8", 0.0), peaks.get("int8", 0.0)),
-        kv_row_bytes=tuple(kv_row_bytes(one, kv_dtype) for one in attentions),
-        index_row_bytes=tuple(index_row_bytes(one, target) for one in attentions),
+        kv_row_bytes=tuple(float(row_bytes(one, kv_dtype)) for one in attentions),
+        index_row_bytes=tuple(_index_row_bytes(one, target) for one in attentions),
         supported=1.0,
         draft=None,
     )

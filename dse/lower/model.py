@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -147,8 +147,11 @@ def _merged(gemms: list[_Gemm]) -> list[_Gemm]:
 
 def _stack(gemms: list[_Gemm]) -> Gemms:
     numbers = [field for field in _Gemm._fields if field not in ("name", "term", "part")]
+    columns: dict[str, Any] = {
+        field: np.asarray([getattr(one, field) for one in gemms]) for field in numbers
+    }
     return Gemms(
-        **{field: np.asarray([getattr(one, field) for one in gemms]) for field in numbers},
+        **columns,
         names=tuple(one.name for one in gemms),
         terms=tuple(one.term for one in gemms),
         parts=tuple(one.part for one in gemms),

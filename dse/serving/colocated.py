@@ -106,7 +106,7 @@ class Flow(NamedTuple):
 def flow(s: Setting, batch: Array, times: Times) -> Flow:
     """Rates and latencies of a replica at B decoding requests.
 
-    TTFT = own chunks (V each, and W) + wait of the gated queue + base + lost steps + per-token cost.
+    TTFT = own chunks (V each, and W) + wait of the gated queue + base + lost steps + token costs.
     In a closed loop the share y of clients that still move in step (`in_step`) prefills in waves:
     on average half a wave, N W / 2, is waited for before the first token, and only the other half
     disturbs decoding: TPOT = V / AL + B W (1 - y/2) / (O - 1).

@@ -18,7 +18,7 @@ from dse.serving.colocated import chunk_load, chunks, decode_load, usable_slots
 from dse.serving.solve import Priced, Problem, Times, operating_point
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
-from dse.serving.waiting import batching, in_step, pool_wait
+from dse.serving.waiting import batching, pool_wait
 from dse.struct import Array, Scalar
 
 _LARGEST_LOAD = 0.999
@@ -91,7 +91,7 @@ def front(s: Setting) -> Front:
 
 
 def _service(s: Setting, rate: Array, at: Front) -> Array:
-    """Seconds of a worker per request at `rate` of the pool: the fixed part is shared by a batch."""
+    """Seconds of a worker per request at `rate` of the pool; a batch shares the fixed part."""
     per_worker = rate / s.prefill.replicas
     return at.work_s + at.fixed_s / batching(per_worker, at.fixed_s, at.work_s, at.per_step)
 
@@ -111,7 +111,8 @@ def ttft(s: Setting, rate: Array, first_step_s: Array, at: Front) -> Array:
     if traffic.load_kind == CLOSED:
         others = jnp.maximum(traffic.load - 1.0, 0.0) / jnp.maximum(traffic.load, 1.0)
         wave_s = others * traffic.load * at.work_s / s.prefill.replicas
-        share = in_step(traffic, engine, wave_s, traffic.gaps * first_step_s)
+        # Prefill never stops decoding here, so a wave spreads as it is prefilled: the first only.
+        share = jnp.asarray(2.0 * engine.start_burst_frac)
     service = _service(s, bounded * others, at)
     wait = pool_wait(bounded * others, service, traffic.isl_cv, s.prefill.replicas)
     links = jnp.minimum(s.prefill.replicas, s.decode.replicas)

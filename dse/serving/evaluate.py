@@ -1,4 +1,4 @@
-"""Pricing one design: the single function behind the grid, the search, the explanation, the report."""
+"""Pricing one design: the one function behind the grid, the search, the explanation."""
 
 from __future__ import annotations
 

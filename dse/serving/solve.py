@@ -87,7 +87,7 @@ def _inner_root(f: Callable[[Array, Times], Array], s: _Search) -> Array:
     slope = fb - fa
     rises = slope > 1e-20
     share = jnp.clip(-fa / jnp.where(rises, slope, 1.0), 0.0, 1.0)
-    return a + (b - a) * jnp.where(rises, share, 0.5)
+    return jnp.asarray(a + (b - a) * jnp.where(rises, share, 0.5))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

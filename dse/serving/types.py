@@ -53,7 +53,7 @@ class Limits:
 
 @struct
 class Deployment:
-    """A colocated design has one pool; a disaggregated one prefills in `prefill`, decodes in `decode`."""
+    """The pools of a design; a colocated one has only `decode`, and `prefill` equals it."""
 
     prefill: Pool
     decode: Pool

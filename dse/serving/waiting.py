@@ -46,10 +46,10 @@ def in_step(traffic: Traffic, engine: Engine, wave_s: Scalar, decode_s: Scalar) 
 
     All clients start at once. An engine that prefills first keeps equal lengths together: they
     finish, are prefilled and decode as one wave of `wave_s`; lengths that vary spread the finishing
-    times over a width of sqrt(12 rounds) osl_cv decode_s, and y = wave / (wave + spread). An engine that mixes
-    phases lets the first prompts of a wave decode while the last are prefilled, which spreads them
-    at once. The floor is the first wave, which a benchmark contains (twice `start_burst_frac`: a
-    wave waits half its length on average).
+    times over a width of sqrt(12 rounds) osl_cv decode_s, and y = wave / (wave + spread). An engine
+    that mixes phases lets the first prompts of a wave decode while the last are prefilled, which
+    spreads them at once. The floor is the first wave, which a benchmark contains (twice
+    `start_burst_frac`: a wave waits half its length on average).
     """
     floor = 2.0 * engine.start_burst_frac
     if engine.mixes_phases:
@@ -59,7 +59,7 @@ def in_step(traffic: Traffic, engine: Engine, wave_s: Scalar, decode_s: Scalar) 
 
 
 def batching(rate: Scalar, fixed_s: Scalar, work_s: Scalar, most: Scalar) -> Array:
-    """Prompts per step of a prefill worker: n = X (a + n w), so n = X a / (1 - X w), in [1, most]."""
+    """Prompts per step of a prefill worker: n = X (a + n w), so n = X a / (1 - X w)."""
     light = jnp.minimum(rate * work_s, _LARGEST_LOAD)
     return jnp.clip(rate * fixed_s / (1.0 - light), 1.0, jnp.maximum(most, 1.0))
 

@@ -79,7 +79,9 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     "all_to_all_share": _share("1: dispatch and combine; 0: all-gather, reduce-scatter", zero=True),
     "expert_imbalance": _number("hottest rank's rows over the mean", 1.0, 100),
     "ttft_base_s": _seconds("time to first token outside steps"),
-    "ttft_steps": _number("steps that the scheduler loses before the first token", 1e-3, 1e3, zero=True),
+    "ttft_steps": _number(
+        "steps that the scheduler loses before the first token", 1e-3, 1e3, zero=True
+    ),
     "ttft_s_per_prompt_token": _seconds("tokenizing and the like", 1e-2),
     "start_burst_frac": _share("share of a closed loop's first wave that waits", zero=True),
     "draft_acceptance_frac": Parameter("chance that a draft token is accepted", "frac", 0, 1, True),
