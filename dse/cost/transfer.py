@@ -21,7 +21,9 @@ def transfer_bytes(model: Model, pool: Pool, prompt_tokens: Scalar) -> Array:
 
 def link_time(size_bytes: Scalar, bytes_per_s: Scalar, engine: Engine) -> Array:
     """latency + (V + ramp)/bw seconds: half of the link's rate is reached at V = ramp bytes."""
-    return engine.transfer_latency_s + (size_bytes + engine.transfer_ramp_bytes) / bytes_per_s
+    return jnp.asarray(
+        engine.transfer_latency_s + (size_bytes + engine.transfer_ramp_bytes) / bytes_per_s
+    )
 
 
 def exposed_time(transfer_s: Scalar, prefill_s: Scalar, n_layers: Scalar) -> Array:
