@@ -22,6 +22,9 @@ from dse.cli.session import Session
 
 # Name -> (module, function); the order is the order of the help.
 COMMANDS: Final = {
+    "run": ("dse.cli.run", "run"),
+    "eval": ("dse.cli.eval", "evaluate"),
+    "explain": ("dse.cli.explain", "explain"),
     "validate": ("dse.cli.validate", "validate"),
     "list": ("dse.cli.list", "list_names"),
     "show": ("dse.cli.show", "show"),

@@ -22,6 +22,7 @@ from dse.explain.history import History, histories, history_rows
 from dse.explain.phases import LinkTimes, link, link_document, phase_document
 from dse.explain.shares import Steps, joined, nudged, price, swept
 from dse.explain.subject import Side, Subject, decode_side, prefill_side
+from dse.search import interpret
 from dse.serving.types import Deployment, System, fields_of
 from dse.struct import Array, Scalar
 
@@ -35,15 +36,14 @@ class _Priced(NamedTuple):
     sides: tuple[Side, Side]
 
 
-@partial(jax.jit, static_argnums=(4, 5))
 def _price(
+    choice: tuple[int | None, int],
     system: System,
     design: Deployment,
     batch: Scalar,
     contexts: Array,
-    expert: int | None,
-    gemm: int,
 ) -> _Priced:
+    expert, gemm = choice
     model = system.model
     before, after = prefill_side(system, design), decode_side(system, design, batch)
     batches = jnp.asarray(BATCHES, contexts.dtype) / design.decode.pp
@@ -63,18 +63,12 @@ def explain(subject: Subject) -> dict[str, Any]:
     Every figure comes from the cost functions that price the design, in double precision.
     """
     contexts = contexts_of(subject)
+    given = (subject.system, subject.design, float(subject.batch), np.asarray(contexts))
+    # Read once: interpreting the program takes a second where compiling it takes twenty.
     expert = main_kind(subject)
-    with jax.enable_x64(True):
-        priced = jax.device_get(
-            _price(
-                subject.system,
-                subject.design,
-                float(subject.batch),
-                jnp.asarray(contexts),
-                None if expert is None else expert[0],
-                main_gemm(subject.system.model),
-            )
-        )
+    choice = (None if expert is None else expert[0], main_gemm(subject.system.model))
+    program, structure = interpret.trace(partial(_price, choice), *given)
+    priced: _Priced = jax.tree.unflatten(structure, interpret.run(program, *given))
     before, after = priced.sides
     seconds = np.asarray(sum(fields_of(priced.decode.cost.terms).values()))
     step_s = seconds[-len(contexts) * len(BATCHES) :].reshape(len(contexts), len(BATCHES))

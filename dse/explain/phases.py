@@ -114,11 +114,11 @@ def kernel_rows(subject: Subject, side: Side, kernels: Sequence[Kernel]) -> list
 
 
 def _bound(kernel: Kernel) -> str:
-    """The longer side of the law, or `launch` where neither makes up half of the time."""
+    """The longer side of the law, or `launch overhead` where neither makes up half of the time."""
     longer = max(float(kernel.compute_s), float(kernel.memory_s))
     if longer < _LAUNCH_SHARE * float(kernel.time_s):
-        return "launch"
-    return "compute" if float(kernel.compute_s) > float(kernel.memory_s) else "memory"
+        return "launch overhead"
+    return "compute" if float(kernel.compute_s) > float(kernel.memory_s) else "memory bandwidth"
 
 
 def _names(subject: Subject, kernels: Iterable[Kernel]) -> list[str]:

@@ -20,7 +20,7 @@ from dse.cost.types import Engine, Formats, Model, Target
 from dse.explain.subject import Side
 from dse.struct import Array, Scalar, replace
 
-RESOURCES = ("compute", "memory", "communication", "launch", "host")
+RESOURCES = ("compute", "memory bandwidth", "link", "launch overhead", "host")
 _NUDGE = 1e-5
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dse.arch.types import Attention, ModelArch, Moe
 from dse.cost.types import DecodeLoad, Engine, Pool, PrefillLoad, Target
+from dse.lower.study import lower_study
 from dse.serving.colocated import chunk_load, chunks, decode_load
 from dse.serving.types import Deployment, System
+from dse.space.designs import digit_arrays, gathered
+from dse.spec.study import Study
 from dse.struct import Array, Scalar
 
 
@@ -22,6 +27,16 @@ class Subject:
     system: System
     design: Deployment
     batch: float
+
+    @classmethod
+    def of(cls, study: Study, target: str, resident_requests: float) -> Subject:
+        """The only design of a study's space on one of its targets, as it was priced."""
+        lowered = lower_study(study)
+        problem = next(problems[0] for found, problems in lowered.problems if found.name == target)
+        arrays = gathered(problem.tables, digit_arrays(problem.grid, [0]))
+        design: Deployment = jax.tree.map(lambda leaf: float(np.ravel(leaf)[0]), arrays)
+        batch = resident_requests / float(design.decode.replicas)
+        return cls(lowered.arch, problem.system, design, batch)
 
     @property
     def attention_kinds(self) -> list[Attention]:

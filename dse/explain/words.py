@@ -11,15 +11,15 @@ Document = Mapping[str, Any]
 
 _LIMITS = {
     "compute": "the matrix units",
-    "memory": "memory bandwidth",
-    "communication": "communication between accelerators",
-    "launch": "launches and gaps between kernels",
+    "memory bandwidth": "memory bandwidth",
+    "link": "communication between accelerators",
+    "launch overhead": "launches and gaps between kernels",
     "host": "the host",
 }
 _CHANGES = {
     "compute": "a higher compute peak, narrower weights and activations, or more ranks",
-    "communication": "faster links, fewer ranks that must agree, or overlap with compute",
-    "launch": "fewer, larger kernels: a larger batch or chunk, graphs, fusion",
+    "link": "faster links, fewer ranks that must agree, or overlap with compute",
+    "launch overhead": "fewer, larger kernels: a larger batch or chunk, graphs, fusion",
     "host": "less work of the scheduler per step, or more tokens per step",
 }
 _WORTH_NAMING = 0.1
@@ -55,18 +55,18 @@ def _phase(what: str, phase: Document) -> Iterator[str]:
     yield (
         f"What would change it: {_lever(limit, phase)}. 10 % more of {_LIMITS[limit]} saves about "
         f"{_percent(share * (1 - 1 / 1.1))}."
-        if limit in ("compute", "memory")
+        if limit in ("compute", "memory bandwidth")
         else f"What would change it: {_lever(limit, phase)}."
     )
 
 
 def _lever(limit: str, phase: Document) -> str:
     """What acts on the limit; for memory it depends on whether weights or caches are read."""
-    if limit != "memory":
+    if limit != "memory bandwidth":
         return _CHANGES[limit]
     by_kind = {"weights": 0.0, "caches": 0.0}
     for kernel in phase["kernels"]:
-        if kernel["bound"] == "memory":
+        if kernel["bound"] == "memory bandwidth":
             reads_cache = kernel["term"] in ("attention", "indexer", "recurrent", "compressor")
             by_kind["caches" if reads_cache else "weights"] += kernel["time_s"]
     if by_kind["caches"] > by_kind["weights"]:

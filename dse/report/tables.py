@@ -123,4 +123,6 @@ def _verdict(recommendation: Document) -> Text:
 
 
 def _reason(recommendation: Document) -> str:
+    if recommendation.get("feasible"):
+        return ""
     return str(recommendation.get("reason") or "")

@@ -1,0 +1,38 @@
+"""`dse eval`: the price of one design."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dse.cli.design_options import Request, takes_design
+from dse.cli.outcome import FINE, NOTHING_FEASIBLE
+from dse.cli.session import Session
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@takes_design
+def evaluate(session: Session, request: Request) -> int:
+    """Price one design: latencies, rates, memory, and where the time goes."""
+    from dse.cli.cache import use_compilation_cache
+    from dse.cli.design import evaluated
+
+    use_compilation_cache()
+    evaluation = evaluated(request)
+    document = evaluation.to_json()
+    session.emit(document, lambda out: draw_evaluation(out, document))
+    if not document["feasible"]:
+        session.note(f"not feasible: {'; '.join(document['reasons'])}")
+        return NOTHING_FEASIBLE
+    return FINE
+
+
+def draw_evaluation(out: Console, document: dict[str, Any]) -> None:
+    """The design with its metrics and memory, then the seconds of each phase."""
+    from dse.report.tables import breakdown_table, evaluation_table
+
+    out.print(evaluation_table(document))
+    out.print(breakdown_table(document["breakdown"], title="Where the time goes"))
+    for warning in document["warnings"]:
+        out.print(f"note: {warning}", soft_wrap=True)

@@ -1,0 +1,103 @@
+"""`dse run STUDY`: the best design for each target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dse.cli.options import Overrides, Seed, parse_overrides
+from dse.cli.outcome import FINE, INTERRUPTED, NOTHING_FEASIBLE
+from dse.cli.session import Session
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dse.result import Result
+
+_COUNTED = ("target", "mode", "reason", "designs")
+
+
+def run(
+    session: Session,
+    study: Annotated[
+        str, typer.Argument(metavar="STUDY", help="A study's name or file.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Write the run: manifest, study, result, designs.csv, figures.",
+            show_default=False,
+        ),
+    ] = None,
+    solver: Annotated[
+        str,
+        typer.Option("--solver", metavar="NAME", help="auto, eliminate, enumerate or relax."),
+    ] = "auto",
+    overrides: Overrides = None,
+    seed: Seed = None,
+) -> int:
+    """Search a study's space and recommend the best design for each target."""
+    pairs = parse_overrides(overrides)
+    if out is not None:
+        from dse.report.run_directory import check_run_directory
+
+        check_run_directory(out)
+    result = _searched(session, study, pairs, solver, seed)
+    document = result.to_json()
+    if out is not None:
+        from dse.cli.run_files import run_files
+        from dse.report.run_directory import write_run_directory
+
+        place = write_run_directory(out, run_files(result, document))
+        session.note(f"wrote {place}")
+    for warning in document["warnings"]:
+        session.note(f"warning: {warning}")
+    session.emit(document, lambda console: _draw(console, result, document))
+    if result.interrupted:
+        session.note("interrupted; what was finished is kept")
+        return INTERRUPTED
+    if not result.feasible:
+        for one in result.recommendations:
+            session.note(f"nothing feasible on {one.hardware}: {one.reason}")
+        return NOTHING_FEASIBLE
+    return FINE
+
+
+def _searched(
+    session: Session, study: str, pairs: list[tuple[str, str]], solver: str, seed: int | None
+) -> Result:
+    from dse.cli.cache import use_compilation_cache
+    from dse.cli.progress import progress_bar
+    from dse.study import run as search
+
+    use_compilation_cache()
+    with progress_bar(session, "designs", None) as show:
+        return search(study, overrides=pairs, solver=solver, seed=seed, progress=show)
+
+
+def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
+    from dse.report.tables import recommendation_table, rows_table
+
+    out.print(recommendation_table(document["recommendations"], title=result.study.study))
+    for one in result.recommendations:
+        if not one.feasible:
+            out.print(
+                f"{one.hardware}: nothing is feasible. The nearest design: {one.reason}.",
+                soft_wrap=True,
+            )
+    rows = [
+        {"target": target, "mode": mode, "reason": reason.replace("_", " "), "designs": n}
+        for target, modes in document["counts"].items()
+        for mode, reasons in modes.items()
+        for reason, n in sorted(reasons.items(), key=lambda item: -item[1])
+    ]
+    out.print(rows_table(rows, _COUNTED, title="Designs by the first limit that they break"))
+    speed = result.designs_evaluated / max(result.wall_s, 1e-9)
+    out.print(
+        f"{result.designs_evaluated:,} designs in {result.wall_s:.1f} s ({speed:,.0f}/s), solver "
+        f"{result.solver}, proof: {result.proof}"
+    )
