@@ -1,0 +1,1 @@
+"""From what people write to the arrays that the cost functions take."""

@@ -33,6 +33,7 @@ ACTIVATION_BYTES: dict[Dtype, float] = {
 }
 _QUANTIZED_PARTS: tuple[Part, ...] = ("attention", "mlp", "shared_expert", "expert")
 _FOUR_BIT = ("nvfp4", "mxfp4", "int4")
+_WIDE = ("bf16", "fp32")
 # Weights that kernels widen on the fly to 16-bit activations, by vendor.
 _WEIGHT_ONLY: dict[str, tuple[Dtype, ...]] = {
     "nvidia": ("fp8", "int8", "nvfp4", "mxfp4", "int4"),
@@ -80,16 +81,17 @@ def weight_formats(arch: ModelArch, name: str) -> dict[Part, WeightFormat]:
     """Format of each part under a weight dtype.
 
     `checkpoint` keeps what is published. Another dtype replaces attention, dense, shared and routed
-    weights; a 4-bit dtype of a model with experts replaces experts, shared and dense layers (int4
-    routed experts only) and leaves attention as published, as 4-bit checkpoints do. Router, norms,
-    embedding, head, indexer and compressor stay as published.
+    weights, and whatever else is published in fewer than 16 bits; a 4-bit dtype of a model with
+    experts replaces experts, shared and dense layers (int4 routed experts only) and leaves the rest
+    as published, as 4-bit checkpoints do.
     """
     if name == "checkpoint":
         return dict(arch.formats)
     dtype = resolve_dtype(name, arch)
     if published_expert_dtype(arch) == dtype and dtype in _FOUR_BIT:
         return dict(arch.formats)
-    parts: tuple[Part, ...] = _QUANTIZED_PARTS
+    narrow = [part for part, one in arch.formats.items() if one.dtype not in _WIDE]
+    parts: tuple[Part, ...] = (*_QUANTIZED_PARTS, *narrow)
     if dtype in _FOUR_BIT and has_experts(arch):
         parts = ("expert",) if dtype == "int4" else ("mlp", "shared_expert", "expert")
     activation: Dtype = dtype if dtype in _PAIRS else "bf16"
@@ -104,8 +106,8 @@ def has_experts(arch: ModelArch) -> bool:
 
 def compute_dtype(weight: Dtype, activation: Dtype, target: Hardware) -> Dtype | None:
     """The dtype that the matrix units work in, that of the widest operand; None where refused."""
-    if activation in ("bf16", "fp32"):
-        if weight in ("bf16", "fp32"):
+    if activation in _WIDE:
+        if weight in _WIDE:
             return "bf16"
         return "bf16" if weight in _WEIGHT_ONLY.get(target.vendor, _WEIGHT_ONLY_ELSEWHERE) else None
     if weight not in _PAIRS.get(activation, ()) or activation not in target.peak_flops_per_s:
@@ -123,7 +125,7 @@ def _part_formats(
         asked = one.activation_dtype if activation == "checkpoint" else None
         if asked is None:
             wanted = resolve_dtype(activation, arch)
-            wide = one.dtype in ("bf16", "fp32") or part not in _QUANTIZED_PARTS
+            wide = one.dtype in _WIDE or part not in _QUANTIZED_PARTS
             asked = "bf16" if wide else wanted
         compute = compute_dtype(one.dtype, asked, target)
         if compute is None and activation == "checkpoint":
@@ -144,7 +146,7 @@ def _part_formats(
 def kv_dtype_of(arch: ModelArch, name: str, target: Hardware) -> tuple[Dtype, str, str]:
     """(cache dtype, refusal, note): a quantized cache needs matrix units of its dtype."""
     dtype = arch.kv_dtype if name == "checkpoint" else resolve_dtype(name, arch)
-    if dtype in ("bf16", "fp32") or dtype in target.peak_flops_per_s:
+    if dtype in _WIDE or dtype in target.peak_flops_per_s:
         return dtype, "", ""
     if name == "checkpoint":
         return "bf16", "", f"the cache is kept in bf16: {target.name} has no {dtype}"
