@@ -21,7 +21,7 @@ from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffi
 from dse.serving.waiting import batching, pool_wait
 from dse.struct import Array, Scalar
 
-_LARGEST_LOAD = 0.999
+_LARGEST_LOAD = 0.995
 
 
 class Setting(NamedTuple):
