@@ -53,7 +53,9 @@ def launch(
 
     def body(i: Array, state: Reduced) -> Reduced:
         first = (first_block + i) * cut.rows
-        return absorb(state, price_block(system, tables, sign, first, cut, metric), first)
+        # Without the barrier the pricing would be fused into, and repeated by, each reduction.
+        priced = price_block(system, tables, sign, first, cut, metric)
+        return absorb(state, jax.lax.optimization_barrier(priced), first)
 
     return jax.lax.fori_loop(0, n_blocks, body, nothing())
 
