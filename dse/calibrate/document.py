@@ -57,12 +57,12 @@ def unit_suspicions(predictions: Sequence[Prediction]) -> list[str]:
         if len(odd) > 0.5 * len(ratios):
             typical = float(np.median([ratio for _, ratio in ratios]))
             found.append(
-                f"{name}: measurements are typically {typical:.3g} times the predictions; are they "
+                f"{name}: measurements are typically {typical:,.0f} times the predictions; are they "
                 "in milliseconds?"
             )
         else:
             found += [
-                f"{name} of row {row}: measured {ratio:.3g} times the prediction; is it in "
+                f"{name} of row {row}: measured {ratio:,.0f} times the prediction; is it in "
                 "milliseconds?"
                 for row, ratio in odd
             ]

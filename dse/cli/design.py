@@ -9,8 +9,8 @@ from dse.errors import DseError, SpecError, did_you_mean
 
 if TYPE_CHECKING:
     from dse.cli.session import Session
-    from dse.spec.study import Study
     from dse.result import Evaluation
+    from dse.spec.study import Study
 
 
 def evaluated(request: Request) -> Evaluation:
@@ -59,3 +59,14 @@ def study_spec(request: Request) -> Study:
 def searched_axes(study: Study) -> list[str]:
     """Axes of the study that have more than one value."""
     return [name for name, values in study.space.axes().items() if len(values) > 1]
+
+
+def reasons_of(evaluation: Evaluation) -> list[str]:
+    """Why the design does not count, with the numbers of degrees that do not divide."""
+    if evaluation.feasible:
+        return []
+    from dse.arch import load_model
+    from dse.explain.degrees import misfits
+
+    found = misfits(load_model(evaluation.study.model), evaluation.design)
+    return list(dict.fromkeys([*evaluation.reasons, *found]))

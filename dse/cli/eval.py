@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def evaluate(session: Session, request: Request) -> int:
     """Price one design: latencies, rates, memory, and where the time goes."""
     from dse.cli.cache import use_compilation_cache
-    from dse.cli.design import evaluated
+    from dse.cli.design import evaluated, reasons_of
 
     use_compilation_cache()
     evaluation = evaluated(request)
-    document = evaluation.to_json()
+    document = {**evaluation.to_json(), "reasons": reasons_of(evaluation)}
     session.emit(document, lambda out: draw_evaluation(out, document))
     if not document["feasible"]:
         session.note(f"not feasible: {'; '.join(document['reasons'])}")

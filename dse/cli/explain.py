@@ -32,7 +32,7 @@ def explain(session: Session, request: Request) -> int:
     Of a study, its recommended design.
     """
     from dse.cli.cache import use_compilation_cache
-    from dse.cli.design import explained_design
+    from dse.cli.design import explained_design, reasons_of
     from dse.explain import Subject
     from dse.explain import explain as explained
 
@@ -46,7 +46,7 @@ def explain(session: Session, request: Request) -> int:
         "study": priced["study"],
         "hardware": priced["hardware"],
         "feasible": priced["feasible"],
-        "reasons": priced["reasons"],
+        "reasons": reasons_of(evaluation),
         "design": priced["design"],
         "metrics": priced["metrics"],
         "memory": priced["memory"],

@@ -14,7 +14,7 @@ from dse.cli.session import Session
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.result import Result
+    from dse.result import Recommendation, Result
 
 _COUNTED = ("target", "mode", "reason", "designs")
 
@@ -62,7 +62,7 @@ def run(
         return INTERRUPTED
     if not result.feasible:
         for one in result.recommendations:
-            session.note(f"nothing feasible on {one.hardware}: {one.reason}")
+            session.note(f"nothing feasible on {one.hardware}: {_why(result, one)}")
         return NOTHING_FEASIBLE
     return FINE
 
@@ -86,7 +86,7 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
     for one in result.recommendations:
         if not one.feasible:
             out.print(
-                f"{one.hardware}: nothing is feasible. The nearest design: {one.reason}.",
+                f"{one.hardware}: nothing is feasible. The nearest design: {_why(result, one)}.",
                 soft_wrap=True,
             )
     rows = [
@@ -101,3 +101,11 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
         f"{result.designs_evaluated:,} designs in {result.wall_s:.1f} s ({speed:,.0f}/s), solver "
         f"{result.solver}, proof: {result.proof}"
     )
+
+
+def _why(result: Result, one: Recommendation) -> str:
+    """The limit that the nearest design breaks, with the degrees that do not divide."""
+    from dse.arch import load_model
+    from dse.explain.degrees import misfits
+
+    return "; ".join([one.reason, *misfits(load_model(result.study.model), one.design)])

@@ -96,6 +96,7 @@ def kernel_rows(subject: Subject, side: Side, kernels: Sequence[Kernel]) -> list
     rows = []
     for name, kernel in zip(_names(subject, kernels), kernels, strict=True):
         flops, moved = float(kernel.flops), float(kernel.bytes)
+        ridge = float(kernel.peak_flops_per_s / side.target.memory_bandwidth_bytes_per_s)
         rows.append(
             {
                 "name": name,
@@ -103,22 +104,25 @@ def kernel_rows(subject: Subject, side: Side, kernels: Sequence[Kernel]) -> list
                 "flops": flops,
                 "bytes": moved,
                 "intensity_flops_per_byte": flops / moved if moved else None,
-                "ridge_flops_per_byte": float(
-                    kernel.peak_flops_per_s / side.target.memory_bandwidth_bytes_per_s
-                ),
+                "ridge_flops_per_byte": ridge,
                 "time_s": float(kernel.time_s),
-                "bound": _bound(kernel),
+                "bound": _bound(kernel, ridge),
             }
         )
     return rows
 
 
-def _bound(kernel: Kernel) -> str:
-    """The longer side of the law, or `launch overhead` where neither makes up half of the time."""
-    longer = max(float(kernel.compute_s), float(kernel.memory_s))
-    if longer < _LAUNCH_SHARE * float(kernel.time_s):
+def _bound(kernel: Kernel, ridge: float) -> str:
+    """The longer side of the law; `launch overhead` where it is neither.
+
+    That is where launches take half of the time, or where the compute side is longer only because a
+    few rows are padded to tiles: at less than half of the ridge no arithmetic is waited for.
+    """
+    compute, memory = float(kernel.compute_s), float(kernel.memory_s)
+    padded = compute > memory and float(kernel.flops) < _LAUNCH_SHARE * ridge * float(kernel.bytes)
+    if padded or max(compute, memory) < _LAUNCH_SHARE * float(kernel.time_s):
         return "launch overhead"
-    return "compute" if float(kernel.compute_s) > float(kernel.memory_s) else "memory bandwidth"
+    return "compute" if compute > memory else "memory bandwidth"
 
 
 def _names(subject: Subject, kernels: Iterable[Kernel]) -> list[str]:

@@ -70,12 +70,12 @@ def breakdown_bars(
     *,
     theme: Theme = "light",
 ) -> Figure:
-    """Where the time of a prefill and of a decode step goes, in seconds per term, largest on top.
+    """Where the time of a prompt and of a decode step goes, in seconds per term, largest on top.
 
-    Each phase has its own time axis, since a prefill step may last a hundred times a decode step.
+    Each phase has its own time axis, since a prompt may last as long as a hundred decode steps.
     Terms beyond the ten largest are added up; a phase without terms is left out.
     """
-    phases = [("Prefill step", prefill_terms), ("Decode step", decode_terms)]
+    phases = [("Prefill of one prompt", prefill_terms), ("Decode step", decode_terms)]
     rows = [(name, _largest(terms)) for name, terms in phases if any(terms.values())]
     n_bars = max((len(bars) for _, bars in rows), default=1)
     with themed(theme) as colours:

@@ -191,7 +191,7 @@ def test_bars_are_sorted_and_the_tail_is_added_up() -> None:
     widths = [bar.get_width() for bar in prefill.patches]
     assert sum(widths) == pytest.approx(105)
     assert widths[-1] == pytest.approx(1 + 2 + 3 + 4 + 5)
-    assert prefill.get_title(loc="left") == "Prefill step: 105 ms"
+    assert prefill.get_title(loc="left") == "Prefill of one prompt: 105 ms"
     assert [tick.get_text() for tick in decode.get_yticklabels()] == ["host"]
     assert decode.get_xlabel() == "Time (us)"
 
