@@ -49,11 +49,6 @@ def soft_choice(x: Scalar, y: Scalar) -> Array:
     return (x * b + y * a) / (a + b)
 
 
-def share_above(value: Scalar, threshold: Scalar) -> Array:
-    """1 - threshold/value above the threshold, else 0: the share of a group that lies outside."""
-    return 1.0 - jnp.minimum(threshold / jnp.maximum(value, _SMALLEST), 1.0)
-
-
 def ramp(value: Scalar) -> Array:
     """value limited to [0, 1]: 0 for a group of one (n - 1 = 0), 1 for any real group."""
     return jnp.clip(jnp.asarray(value), 0.0, 1.0)

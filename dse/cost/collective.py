@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.cost.types import Engine, Target
-from dse.smooth import ramp, share_above, soft_choice
+from dse.smooth import ramp, soft_choice
 from dse.struct import Array, Scalar
 
 
@@ -64,20 +64,19 @@ def all_gather_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: E
     return inside + crossing + far
 
 
-def all_to_all_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine) -> Array:
-    """Dispatch or combine of `size_bytes` that a rank sends to the others of its group.
+def all_to_all_time(
+    inside_bytes: Scalar, outside_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine
+) -> Array:
+    """Dispatch or combine, given the bytes that a rank sends over scale-up and over scale-out.
 
-    The share 1 - d/n of them lies outside the domain and leaves over scale-out; the two links work
-    at the same time, the slower decides.
+    The two links work at the same time, the slower decides.
     """
     d = jnp.minimum(ranks, target.scale_up_domain)
     inside_rate, outside_rate = _inside_rate(d, target, engine), _outside_rate(target, engine)
-    outside_share = share_above(ranks, target.scale_up_domain)
     latency = jnp.maximum(engine.all_to_all_s, target.scale_up_latency_s)
     far = ramp(ranks / target.scale_up_domain - 1.0)
     fixed = ramp(ranks - 1.0) * latency * (1.0 + far * (engine.cross_node_latency_factor - 1.0))
-    inside = size_bytes * (1.0 - outside_share) / inside_rate
-    return fixed + jnp.maximum(inside, size_bytes * outside_share / outside_rate)
+    return fixed + jnp.maximum(inside_bytes / inside_rate, outside_bytes / outside_rate)
 
 
 def hop_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine) -> Array:

@@ -27,10 +27,24 @@ def active_share(tokens: Scalar, top_k: Scalar, n_experts: Scalar) -> Array:
     return -jnp.expm1(tokens * miss)
 
 
-def distinct_ranks(ep: Scalar, top_k: Scalar, limit: Scalar) -> Array:
-    """Ranks that hold one of a token's k experts: ep (1 - (1 - 1/ep)^k), at most `limit`."""
-    stay = jnp.log1p(-jnp.minimum(1.0 / jnp.maximum(ep, 1.0), 1.0 - 1e-6))
-    return jnp.minimum(-ep * jnp.expm1(top_k * stay), limit)
+def distinct_ranks(ranks: Scalar, top_k: Scalar) -> Array:
+    """Ranks that hold at least one of a token's k experts: n (1 - (1 - 1/n)^k), k drawn evenly."""
+    stay = jnp.log1p(-jnp.minimum(1.0 / jnp.maximum(ranks, 1.0), 1.0 - 1e-6))
+    return -ranks * jnp.expm1(top_k * stay)
+
+
+def copies_sent(ep: Scalar, domain: Scalar, kind: ExpertKind) -> tuple[Array, Array]:
+    """Copies of a token's row that (scale-up, scale-out) links carry when it is dispatched.
+
+    A row crosses to each other domain once, at most `node_limit` domains in all, and is handed on
+    inside: D_r (1 - 1/d) copies over scale-up, D_n (1 - 1/n) over scale-out, with D_r and D_n the
+    distinct ranks and domains, d ranks of a domain, n domains.
+    """
+    inside = jnp.minimum(ep, domain)
+    domains = jnp.maximum(ep / domain, 1.0)
+    near = distinct_ranks(ep, kind.top_k) * (1.0 - 1.0 / inside)
+    reached = jnp.minimum(distinct_ranks(domains, kind.top_k), kind.node_limit)
+    return near, reached * (1.0 - 1.0 / domains)
 
 
 def expert_weight_bytes(kind: ExpertKind, pool: Pool) -> Scalar:

@@ -14,7 +14,7 @@ from dse.cost import attention, recurrent
 from dse.cost.collective import all_gather_time, all_reduce_time, all_to_all_time, hop_time
 from dse.cost.gemm import gemm_kernels
 from dse.cost.law import Kernel, times
-from dse.cost.moe import distinct_ranks, expert_kernel
+from dse.cost.moe import copies_sent, expert_kernel
 from dse.cost.types import (
     Breakdown,
     DecodeLoad,
@@ -130,13 +130,14 @@ def communication(
     ranks = pool.tp * pool.dp
     apart = jnp.clip(pool.dp - 1.0, 0.0, 1.0)
     for kind in layers.experts:
-        reach = distinct_ranks(pool.ep, kind.top_k, kind.node_limit)
-        away = reach * (1.0 - 1.0 / pool.ep)
+        inside, outside = copies_sent(pool.ep, target.scale_up_domain, kind)
         per_rank = tokens / ranks * kind.hidden
-        send = all_to_all_time(
-            per_rank * away * pool.formats.activation_bytes, pool.ep, target, engine
+        send, collect = (
+            all_to_all_time(
+                per_rank * width * inside, per_rank * width * outside, pool.ep, target, engine
+            )
+            for width in (pool.formats.activation_bytes, _RESIDUAL_BYTES)
         )
-        collect = all_to_all_time(per_rank * away * _RESIDUAL_BYTES, pool.ep, target, engine)
         gathered = tokens * kind.hidden
         gather = all_gather_time(gathered * pool.formats.activation_bytes, ranks, target, engine)
         scatter = all_gather_time(gathered * _RESIDUAL_BYTES, ranks, target, engine)
@@ -227,7 +228,8 @@ def step(
         device, launch = _draft_seconds(model, pool, target, engine, decode)
         terms["draft"] = pool.draft_tokens * (device + launch)
     device_s = sum(terms.values(), jnp.zeros(()))
-    requests = decode.requests if decode is not None else 0.0
+    # Each attention rank has a scheduler of its own.
+    requests = decode.requests / pool.dp if decode is not None else 0.0
     hidden_host = jnp.maximum(engine.host_overlapped_s_per_step - device_s, 0.0)
     terms["host"] = hidden_host + engine.host_s_per_step + engine.host_s_per_request * requests
     return StepCost(terms=Breakdown(**terms), flops=flops, bytes=moved)

@@ -173,7 +173,7 @@ class ExpertKind:
     intermediate: Scalar
     n_matrices: Scalar
     bias: Scalar  # further parameters of one expert
-    node_limit: Scalar  # groups that one token's experts may span
+    node_limit: Scalar  # domains that one token's experts may span
     hash_routed: bool = static(default=False)
 
 
