@@ -1,0 +1,287 @@
+"""Systems, designs and compiled prices shared by the tests of the cost model.
+
+Everything is drawn in batches of `N` points and priced by one compiled function for each structure
+of a model: compiling costs seconds, a point costs microseconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+
+from dse import catalog
+from dse.arch import load_model
+from dse.cost.law import Kernel
+from dse.cost.step import StepCost, step, step_kernels
+from dse.cost.types import DecodeLoad, Engine, Model, Pool, PrefillLoad, Target
+from dse.lower.formats import FormatChoice, lower_formats
+from dse.lower.model import lower_model
+from dse.lower.target import lower_engine, lower_target
+from dse.serving.evaluate import evaluate
+from dse.serving.types import GOODPUT, Deployment, Limits, System, Traffic
+from dse.spec.engine import load_engine
+from dse.spec.hardware import Hardware
+from dse.spec.load import load
+from dse.struct import replace
+
+N = 64
+# Fusing repeats work in long chains of small operations: without it XLA compiles several times
+# faster, and the numbers are the same.
+QUICK: dict[str, Any] = {"xla_disable_hlo_passes": "fusion"}
+NO_LIMIT = 1e9
+
+
+class Family(NamedTuple):
+    """A kind of model, with a target and an engine that serve it."""
+
+    model: str
+    hardware: str
+    engine: str
+    tp: float = 4.0
+
+
+FAMILIES: dict[str, Family] = {
+    "dense": Family("Llama-3.1-8B", "h100-sxm", "vllm", 2.0),
+    "sliding": Family("gpt-oss-120b", "h100-sxm", "vllm", 2.0),
+    "mla": Family("DeepSeek-V3", "h200-sxm", "sglang", 8.0),
+    "dsa": Family("DeepSeek-V3.2", "h200-sxm", "sglang", 8.0),
+    "compressed": Family("DeepSeek-V4-Flash", "b200-sxm", "sglang"),
+    "delta": Family("Qwen3.5-397B-A17B", "h200-sxm", "vllm", 8.0),
+    "mamba": Family("NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "h100-sxm", "tensorrt-llm", 2.0),
+    "experts": Family("MiniMax-M2.5", "mi300x", "vllm"),
+    "chunked": Family("Llama-4-Scout", "b200-sxm", "tensorrt-llm"),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def float64() -> Iterator[None]:
+    """Double precision for a module; a test may turn it off again around single calls."""
+    with jax.enable_x64(True):
+        yield
+
+
+@cache
+def hardware(name: str) -> Hardware:
+    return load(Hardware, catalog.resolve("hardware", name)).spec
+
+
+def target(name: str) -> Target:
+    return lower_target(hardware(name))
+
+
+def engine(name: str, vendor: str = "nvidia", **given: object) -> Engine:
+    return lower_engine(load_engine(name, given), vendor)
+
+
+def model(name: str, *, with_draft: bool = False) -> Model:
+    lowered = lower_model(load_model(name))
+    return lowered if with_draft else replace(lowered, draft=None)
+
+
+def formats(
+    name: str,
+    on: str,
+    weight: str = "checkpoint",
+    activation: str = "checkpoint",
+    kv: str = "checkpoint",
+) -> FormatChoice:
+    return lower_formats(load_model(name), hardware(on), weight, activation, kv)
+
+
+def pool(choice: FormatChoice, **degrees: float) -> Pool:
+    """A pool with degrees of 1, 64 requests and chunks of 2048 unless said otherwise."""
+    given: dict[str, float] = {
+        **dict.fromkeys(("tp", "dp", "ep", "pp", "replicas"), 1.0),
+        "max_batch": 64.0,
+        "chunk_tokens": 2048.0,
+        "draft_tokens": 0.0,
+    }
+    given.update({name: float(value) for name, value in degrees.items()})
+    return Pool(**given, formats=choice.formats)
+
+
+def traffic(**given: Any) -> Traffic:
+    """1024 tokens in, 256 out, no spread, no prefix hits, 64 clients or requests/s."""
+    fields = {f.name: 0.0 for f in dataclasses.fields(Traffic) if not f.metadata.get("static")}
+    kind = given.pop("load_kind", GOODPUT)
+    fields.update(isl_tokens=1024.0, osl_tokens=256.0, load=64.0)
+    fields.update({name: float(value) for name, value in given.items()})
+    return Traffic(**fields, load_kind=kind)
+
+
+def limits(**given: float) -> Limits:
+    fields = {f.name: NO_LIMIT for f in dataclasses.fields(Limits)}
+    return Limits(**{**fields, **given})
+
+
+class Case(NamedTuple):
+    """One system and one design."""
+
+    system: System
+    design: Deployment
+
+
+def case(
+    family: str | Family,
+    *,
+    mode: str = "colocated",
+    with_draft: bool = False,
+    asked: Traffic | None = None,
+    promised: Limits | None = None,
+    **degrees: float,
+) -> Case:
+    """A family on its target, with its own tensor parallelism unless told otherwise.
+
+    `family` may also be a family of one's own making.
+    """
+    name, on, by, tp = FAMILIES[family] if isinstance(family, str) else family
+    vendor = hardware(on).vendor
+    choice = formats(name, on)
+    served = pool(choice, **{"tp": tp, **degrees})
+    if not with_draft:
+        served = replace(served, formats=replace(served.formats, draft=None))
+    chip, engine_ = target(on), engine(by, vendor)
+    system = System(
+        model=model(name, with_draft=with_draft),
+        source=chip,
+        sink=chip,
+        source_engine=engine_,
+        sink_engine=engine_,
+        traffic=asked or traffic(),
+        limits=promised or limits(ttft_mean_s=2.0, tpot_mean_s=0.05),
+        budget_accelerators=1e9,
+    )
+    prefill = replace(served, draft_tokens=0.0)
+    return Case(system, Deployment(prefill, served, (1.0, 0.0, 0.0), mode))
+
+
+def batched(one: Any, n: int = N) -> Any:
+    """Every number of a pytree as an array of n; a model, whose arrays are its own, stays."""
+
+    def wide(x: Any) -> Any:
+        return x if isinstance(x, Model) else np.full(n, x, np.float64)
+
+    return jax.tree.map(wide, one, is_leaf=lambda x: isinstance(x, Model))
+
+
+def numbers(tree: Any) -> list[tuple[str, Any]]:
+    """(path, leaf) of every number outside the model."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    named = [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
+    return [(name, leaf) for name, leaf in named if ".model." not in name]
+
+
+def scaled(tree: Any, factor: Callable[[str], Any]) -> Any:
+    """The tree with every number outside the model multiplied by what `factor` says of its path."""
+
+    def one(path: Any, leaf: Any) -> Any:
+        name = jax.tree_util.keystr(path)
+        return leaf if ".model." in name else np.asarray(leaf) * factor(name)
+
+    return jax.tree_util.tree_map_with_path(one, tree)
+
+
+# Shares that stay at most 1, and switches that a random factor must leave alone.
+_KEPT = (
+    "frac",
+    "basis",
+    "supported",
+    "quantizes",
+    "holds",
+    "share",
+    "fabric",
+    "budget",
+    "exponent",
+)
+
+
+def varied(start: Case, rng: np.random.Generator, spread: float = 0.3) -> Case:
+    """N random targets, engines, loads and designs around a case: each number by its own factor.
+
+    Degrees stay whole: tensor and expert parallelism are redrawn as powers of two.
+    """
+
+    def factor(name: str) -> Any:
+        if any(word in name for word in _KEPT) or name.endswith((".tp", ".dp", ".ep", ".pp")):
+            return 1.0
+        if name.endswith((".draft_tokens", ".replicas", ".scale_up_dimensions")):
+            return 1.0
+        return np.exp(rng.uniform(-spread, spread, N))
+
+    out: Case = scaled(batched(start), factor)
+    small = rng.integers(0, 3, (4, N))
+
+    def degrees(of: Pool) -> Pool:
+        dp = 2.0 ** small[1] if start.system.model.main.experts else np.ones(N)
+        ep = np.minimum(2.0 ** small[2], dp) if start.system.model.main.experts else np.ones(N)
+        return replace(
+            of, tp=of.tp * 0.5 * 2.0 ** small[0], dp=dp, ep=ep, pp=2.0 ** (small[3] // 2)
+        )
+
+    design = replace(
+        out.design, prefill=degrees(out.design.prefill), decode=degrees(out.design.decode)
+    )
+    return Case(out.system, design)
+
+
+@cache
+def _priced(n_refinements: int) -> Any:
+    def call(system: System, design: Deployment) -> Any:
+        return evaluate(system, design, n_refinements)
+
+    return jax.jit(call, compiler_options=QUICK)
+
+
+def price(at: Case, n_refinements: int = 6) -> Any:
+    """`evaluate`, compiled: an Outcome with arrays of the batch."""
+    return jax.device_get(_priced(n_refinements)(at.system, at.design))
+
+
+class Steps(NamedTuple):
+    """A mixed step and its kernels."""
+
+    kernels: list[Kernel]
+    cost: StepCost
+
+
+def _steps(
+    model: Model,
+    pool: Pool,
+    target: Target,
+    engine: Engine,
+    prefill: PrefillLoad | None,
+    decode: DecodeLoad | None,
+) -> Steps:
+    kernels = step_kernels(model, pool, target, engine, prefill=prefill, decode=decode)
+    return Steps(kernels, step(model, pool, target, engine, prefill=prefill, decode=decode))
+
+
+_compiled_steps = jax.jit(_steps, compiler_options=QUICK)
+
+
+def steps(at: Case, prefill: PrefillLoad | None, decode: DecodeLoad | None) -> Steps:
+    """A step of the decode pool of a case, compiled, with the given loads."""
+    system, served = at.system, at.design.decode
+    found = _compiled_steps(system.model, served, system.sink, system.sink_engine, prefill, decode)
+    n = np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(found)))
+    out: Steps = jax.tree.map(lambda x: np.broadcast_to(x, n), jax.device_get(found))
+    return out
+
+
+def loads(rng: np.random.Generator, n: int = N) -> tuple[PrefillLoad, DecodeLoad]:
+    """Random prompt chunks behind random prefixes, and random decoding batches."""
+    rows = np.exp(rng.uniform(np.log(16.0), np.log(8192.0), n))
+    start = rng.integers(0, 2, n) * np.exp(rng.uniform(0.0, np.log(65536.0), n))
+    prefill = PrefillLoad(rows=rows, rows_per_prompt=rows, start=start, end=start + rows)
+    decode = DecodeLoad(
+        requests=np.exp(rng.uniform(0.0, np.log(512.0), n)),
+        rows_per_request=rng.integers(1, 4, n).astype(np.float64),
+        context=np.exp(rng.uniform(0.0, np.log(262144.0), n)),
+    )
+    return prefill, decode
