@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from dse.cost.step import StepCost, step
 from dse.cost.types import DecodeLoad, Engine, Model, Pool, PrefillLoad, Target
-from dse.serving.solve import Priced, Problem, Times, operating_point
+from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
 from dse.serving.waiting import gated_wait, in_step
@@ -176,7 +176,9 @@ def _cap(s: Setting) -> Array:
 
 def operate(s: Setting, n_refinements: int) -> Point:
     """The operating point of a colocated deployment of identical replicas."""
-    batch, priced = operating_point(Problem(_price, _margin, _cap, n_refinements), s)
+    batch, priced = operating_point(
+        Problem(_price, _margin, _cap, n_refinements, curve_power(s.model)), s
+    )
     at = flow(s, batch, (priced.decode_s, priced.prompt_s))
     traffic, replicas = s.traffic, s.pool.replicas
     gaps = jnp.maximum(traffic.gaps, 1e-3)

@@ -15,7 +15,7 @@ from dse.cost.step import StepCost, step
 from dse.cost.transfer import exposed_time, link_rate, link_time, transfer_bytes
 from dse.cost.types import Engine, Model, Pool, Target
 from dse.serving.colocated import chunk_load, chunks, decode_load, usable_slots
-from dse.serving.solve import Priced, Problem, Times, operating_point
+from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
 from dse.serving.waiting import batching, pool_wait
@@ -187,7 +187,9 @@ def operate(s: Setting, n_refinements: int) -> Point:
     """The operating point of the two pools."""
     at = front(s)
     theta = _Theta(s, at)
-    batch, priced = operating_point(Problem(_price, _margin, _cap, n_refinements), theta)
+    batch, priced = operating_point(
+        Problem(_price, _margin, _cap, n_refinements, curve_power(s.model)), theta
+    )
     decode_s = priced.decode_s
     rate, tpot_s = _rate(s, batch, decode_s)
     traffic = s.traffic

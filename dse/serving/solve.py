@@ -1,10 +1,12 @@
 """Finding the number of decoding requests at which a deployment operates.
 
 Every load kind asks for the root, or the largest safe point, of a function f that grows with the
-number B of decoding requests. Step times are dear and nearly affine in B; what follows from them is
+number B of decoding requests. Step times are dear, and smooth in B; what follows from them is
 cheap. So the outer loop prices steps at a few B and the inner one solves the rest with the times
-interpolated between the two that bracket the root. The loops have a fixed length: they trace once
-and vectorize; the result is differentiated at the root, not through the iterations.
+interpolated between the two that bracket the root and the last one outside. Interpolation is in
+x = B^(1/q): the step of a dense model is nearly affine in B (q = 1); with experts, ever more of
+which wake up, it is concave (q = 3). The loops have a fixed length: they trace once and vectorize;
+the result is differentiated at the root, not through the iterations.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from dse.cost.types import Model
 from dse.struct import Array
 
-_INNER_STEPS = 12
+_HALVINGS = 2
+_SECANTS = 5
 _SMALLEST_BATCH = 1e-3
 
 
@@ -40,54 +44,104 @@ class Problem(NamedTuple):
     """Three functions of the parameters `theta` (any pytree) that say what is asked.
 
     `price(theta, B)` prices the steps, dear; `margin(theta, B, times)` grows with B and is at most
-    0 where B is allowed, cheap; `cap(theta)` is the most that slots and memory allow.
+    0 where B is allowed, cheap; `cap(theta)` is the most that slots and memory allow. `power` is q.
     """
 
     price: Callable[[Any, Array], Priced]
     margin: Callable[[Any, Array, Times], Array]
     cap: Callable[[Any], Array]
     n_refinements: int
+    power: int = 1
+
+
+def curve_power(model: Model) -> int:
+    """q of a model's steps: see above."""
+    return 3 if model.main.experts else 1
 
 
 class _Search(NamedTuple):
-    """A bracket with the times at its ends, and the last batch priced."""
+    """A bracket in x = B^(1/q) with the times at its ends and at a point outside it, and the last
+    batch priced."""
 
     lo: Array
     hi: Array
+    outside: Array
     low: Times
     high: Times
+    beyond: Times
     capped: Array
     batch: Array
     priced: Priced
-
-
-def _blend(low: Times, high: Times, share: Array) -> Times:
-    return (low[0] + (high[0] - low[0]) * share, low[1] + (high[1] - low[1]) * share)
 
 
 def _where(condition: Array, yes: Times, no: Times) -> Times:
     return jnp.where(condition, yes[0], no[0]), jnp.where(condition, yes[1], no[1])
 
 
-def _inner_root(f: Callable[[Array, Times], Array], s: _Search) -> Array:
-    """Root of f with the times interpolated between the ends: bisection, then one secant."""
+def _interpolation(s: _Search) -> Callable[[Array], Times]:
+    """Times inside the bracket: a parabola through the three points, never past the two ends."""
     width = jnp.maximum(s.hi - s.lo, 1e-9)
+    away = (s.outside - s.lo) / width
+    spread = away * (away - 1.0)
+    # A third point that all but coincides with an end says nothing about the curvature.
+    told = jnp.abs(spread) > jnp.sqrt(jnp.finfo(spread.dtype).eps)
+    safe = jnp.where(told, spread, 1.0)
 
-    def at(batch: Array) -> Array:
-        return f(batch, _blend(s.low, s.high, (batch - s.lo) / width))
+    def curvature(low: Array, high: Array, beyond: Array) -> Array:
+        return jnp.where(told, (beyond - low - (high - low) * away) / safe, 0.0)
 
-    def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
-        a, b = bracket
-        middle = 0.5 * (a + b)
-        above = at(middle) > 0.0
-        return jnp.where(above, a, middle), jnp.where(above, middle, b)
+    ends = list(zip(s.low, s.high, map(curvature, s.low, s.high, s.beyond), strict=True))
 
-    a, b = jax.lax.fori_loop(0, _INNER_STEPS, halve, (s.lo, s.hi))
-    fa, fb = at(a), at(b)
-    slope = fb - fa
-    rises = slope > 1e-20
-    share = jnp.clip(-fa / jnp.where(rises, slope, 1.0), 0.0, 1.0)
-    return jnp.asarray(a + (b - a) * jnp.where(rises, share, 0.5))
+    def at(x: Array) -> Times:
+        share = (x - s.lo) / width
+        bent = share * (share - 1.0)
+        first, second = (
+            jnp.clip(
+                low + (high - low) * share + curve * bent,
+                jnp.minimum(low, high),
+                jnp.maximum(low, high),
+            )
+            for low, high, curve in ends
+        )
+        return first, second
+
+    return at
+
+
+def _inner_root(f: Callable[[Array, Times], Array], s: _Search, power: int) -> Array:
+    """x at the root of f with interpolated times: two halvings, then secants by Illinois' rule.
+
+    f / (1 + |f|) has the same root and is nearly straight where f runs up to a pole.
+    """
+    times_at = _interpolation(s)
+
+    def at(x: Array) -> Array:
+        value = f(x**power, times_at(x))
+        return jnp.asarray(value / (1.0 + jnp.abs(value)))
+
+    def crossing(a: Array, b: Array, fa: Array, fb: Array, margin: float) -> Array:
+        slope = fb - fa
+        rises = slope > 1e-20
+        share = jnp.clip(-fa / jnp.where(rises, slope, 1.0), margin, 1.0 - margin)
+        return a + (b - a) * jnp.where(rises, share, 0.5)
+
+    def narrow(i: Array, ends: tuple[Array, ...]) -> tuple[Array, ...]:
+        a, b, fa, fb = ends
+        halves = i < _HALVINGS
+        x = jnp.where(halves, 0.5 * (a + b), crossing(a, b, fa, fb, 0.02))
+        fx = at(x)
+        above = fx > 0.0
+        kept = jnp.where(halves, 1.0, 0.5)  # the weight of an end that stays
+        return (
+            jnp.where(above, a, x),
+            jnp.where(above, x, b),
+            jnp.where(above, kept * fa, fx),
+            jnp.where(above, fx, kept * fb),
+        )
+
+    start = (s.lo, s.hi, at(s.lo), at(s.hi))
+    a, b, fa, fb = jax.lax.fori_loop(0, _HALVINGS + _SECANTS, narrow, start)
+    return crossing(a, b, fa, fb, 0.0)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -102,31 +156,41 @@ def operating_point(problem: Problem, theta: Any) -> tuple[Array, Priced]:
     def f(batch: Array, at: Times) -> Array:
         return problem.margin(theta, batch, at)
 
+    def coordinate(batch: Array) -> Array:
+        return batch if problem.power == 1 else batch ** (1.0 / problem.power)
+
     cap = jnp.maximum(problem.cap(theta), _SMALLEST_BATCH)
     one = jnp.minimum(jnp.ones_like(cap), 0.5 * cap)
-    least = jnp.full_like(cap, _SMALLEST_BATCH)
     zero = jnp.zeros_like(cap)
+    least, most = coordinate(jnp.full_like(cap, _SMALLEST_BATCH)), coordinate(cap)
+    low_x = coordinate(one)
 
     def refine(i: Array, s: _Search) -> _Search:
-        root = jnp.where(s.capped, cap, _inner_root(f, s))
-        batch = jnp.where(i == 0, cap, jnp.where(i == 1, one, root))
+        first = jnp.where(i == 0, most, low_x)
+        x = jax.lax.cond(i < 2, lambda: first, lambda: _inner_root(f, s, problem.power))
+        x = jnp.where(s.capped, most, x)
+        batch = jnp.where(s.capped, cap, x**problem.power)
         priced = problem.price(theta, batch)
         here = (priced.decode_s, priced.prompt_s)
         above = f(batch, here) > 0.0
         # A root below one request: times hardly change there, so those of one serve both ends.
         small = (i == 1) & above
         return _Search(
-            lo=jnp.where(above, jnp.where(small, least, s.lo), batch),
-            hi=jnp.where(above, batch, s.hi),
+            lo=jnp.where(above, jnp.where(small, least, s.lo), x),
+            hi=jnp.where(above, x, s.hi),
+            # Nothing lies beyond the first two points; the point itself adds no curvature.
+            outside=jnp.where(i < 2, x, jnp.where(above, s.hi, s.lo)),
             low=_where(above & ~small, s.low, here),
             high=_where(above | (i == 0), here, s.high),
+            beyond=_where(above, s.high, s.low),
             capped=jnp.where(i == 0, ~above, s.capped),
             batch=batch,
             priced=priced,
         )
 
     nothing = Priced(*[zero] * len(Priced._fields))
-    start = _Search(least, cap, (zero, zero), (zero, zero), zero > 0.0, cap, nothing)
+    times = (zero, zero)
+    start = _Search(least, most, most, times, times, times, zero > 0.0, cap, nothing)
     end = jax.lax.fori_loop(0, problem.n_refinements + 2, refine, start)
     return end.batch, end.priced
 
