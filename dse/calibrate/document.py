@@ -57,7 +57,7 @@ def unit_suspicions(predictions: Sequence[Prediction]) -> list[str]:
         if len(odd) > 0.5 * len(ratios):
             typical = float(np.median([ratio for _, ratio in ratios]))
             found.append(
-                f"{name}: measurements are typically {typical:,.0f} times the predictions; are they "
+                f"{name}: measurements are {typical:,.0f} times the predictions (median); are they "
                 "in milliseconds?"
             )
         else:

@@ -19,6 +19,7 @@ from dse.errors import DseError
 from dse.lower.formats import FormatChoice, lower_formats
 from dse.lower.model import lower_model
 from dse.lower.target import lower_engine, lower_target
+from dse.search import interpret
 from dse.serving.evaluate import evaluate
 from dse.serving.reasons import Reason, describe
 from dse.serving.types import CLOSED, Deployment, Limits, System, Traffic
@@ -140,7 +141,6 @@ def lower_row(row: Row) -> tuple[System, Deployment]:
     return system, Deployment(prefill, decode, (0.0, 1.0, 0.0), row.mode)
 
 
-@jax.jit
 def _price(system: System, design: Deployment) -> tuple[dict[str, Any], Any, Any]:
     outcome = jax.vmap(lambda s, d: evaluate(s, d, _REFINEMENTS))(system, design)
     return outcome.metrics, outcome.reason, outcome.miss
@@ -149,8 +149,7 @@ def _price(system: System, design: Deployment) -> tuple[dict[str, Any], Any, Any
 def predict(rows: Sequence[Row], progress: Callable[[int], None] | None = None) -> list[Prediction]:
     """A prediction or a refusal for every row, in order.
 
-    Rows of one model and mode are priced together; each group is padded to a power of two, so that
-    a second file compiles nothing new.
+    Rows of one model and mode are priced together.
     """
     done: dict[int, Prediction] = {}
     groups: dict[Any, list[tuple[int, Any]]] = {}
@@ -170,9 +169,11 @@ def predict(rows: Sequence[Row], progress: Callable[[int], None] | None = None) 
 
 
 def _priced(members: list[tuple[int, Any]]) -> list[tuple[int, dict[str, float], int, float]]:
-    padded = members + [members[-1]] * ((1 << (len(members) - 1).bit_length()) - len(members))
-    stacked = jax.tree.map(lambda *leaves: np.asarray(leaves), *[pair for _, pair in padded])
-    metrics, reasons, misses = jax.device_get(_price(*stacked))
+    stacked = jax.tree.map(lambda *leaves: np.asarray(leaves), *[pair for _, pair in members])
+    # A file has a few groups of a few hundred rows: compiling each would take longer.
+    program, structure = interpret.trace(_price, *stacked)
+    found = interpret.run(program, *stacked)
+    metrics, reasons, misses = jax.tree.unflatten(structure, found)
     return [
         (i, {name: float(v[j]) for name, v in metrics.items()}, int(reasons[j]), float(misses[j]))
         for j, (i, _) in enumerate(members)

@@ -71,7 +71,7 @@ FLAGS: Final = (
     Flag("--draft-tokens", "space.draft_tokens", int, "Tokens drafted per step."),
     *_POOL_FLAGS,
 )
-_NEEDED: Final = ("model", "isl", "osl")
+_NEEDED: Final = ("model", "hardware", "isl", "osl")
 
 Study = Annotated[
     str | None,
@@ -168,10 +168,9 @@ def request_of(values: Mapping[str, Any]) -> Request:
 def study_of(given: Mapping[Flag, Any]) -> dict[str, Any]:
     """The flags as a study with a space of one design."""
     names = {flag.name for flag in given}
+    if {"prefill_hardware", "decode_hardware"} <= names:
+        names.add("hardware")
     missing = [f"--{name}" for name in _NEEDED if name not in names]
-    pools = {"prefill_hardware", "decode_hardware"} & names
-    if "hardware" not in names and len(pools) < 2:
-        missing.insert(min(1, len(missing)), "--hardware")
     if missing:
         raise DseError(
             f"missing: {', '.join(missing)} (or name a study: dse ... STUDY [--design FILE])"

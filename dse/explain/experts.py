@@ -15,6 +15,7 @@ from dse.arch.types import Moe
 from dse.cost.moe import active_share, rows_per_expert
 from dse.cost.step import step_rows
 from dse.explain.subject import Side, Subject
+from dse.search.interpret import double_precision
 
 ROUTER = "uniform"
 _DEVIATIONS = 14.0  # beyond them a binomial has nothing that a float could hold
@@ -27,6 +28,9 @@ def rows_statistics(tokens: float, top_k: int, n_experts: int) -> dict[str, Any]
     the E experts, F(x)^E >= 1/2; `empty_share_frac` is (1 - k/E)^T.
     """
     n = max(round(tokens), 0)
+    with double_precision():
+        mean = float(rows_per_expert(tokens, top_k, n_experts))
+        active = float(active_share(tokens, top_k, n_experts))
     cdf = _binomial_cdf(n, min(top_k / n_experts, 1.0))
 
     def quantile(level: float) -> int:
@@ -35,11 +39,11 @@ def rows_statistics(tokens: float, top_k: int, n_experts: int) -> dict[str, Any]
     return {
         "tokens": float(tokens),
         "assignments": float(tokens * top_k),
-        "mean": float(rows_per_expert(tokens, top_k, n_experts)),
+        "mean": mean,
         "median": quantile(0.5),
         "p90": quantile(0.9),
         "max": quantile(0.5 ** (1.0 / n_experts)),
-        "empty_share_frac": 1.0 - float(active_share(tokens, top_k, n_experts)),
+        "empty_share_frac": 1.0 - active,
         "router": ROUTER,
     }
 
