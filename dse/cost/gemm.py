@@ -89,11 +89,12 @@ def gemm_kernels(
     m = stacked([head_rows if part == "head" else rows for part in gemms.parts])
     weight = stacked([formats.weight_bytes[part] for part in gemms.parts])
     peak = stacked([formats.peak_flops_per_s[part] for part in gemms.parts])
+    ceiling = stacked([formats.ceiling_frac[part] for part in gemms.parts])
     k, n, copies = local_shape(gemms, pool)
     m_pad, n_pad = padded(m, law.tile_rows), padded(n, law.tile_columns)
     compute_s = compute_time(
         copies * flops(m_pad, k, n_pad),
-        peak * law.gemm_compute_frac * k / (k + law.depth_half),
+        peak * ceiling * law.gemm_compute_frac * k / (k + law.depth_half),
         units_per_core=copies * m_pad * n_pad / (_TILE_AREA * target.compute_units),
         serial_s=serial_time(k, law),
         law=law,

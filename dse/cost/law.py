@@ -1,11 +1,12 @@
 """The kernel law: one form for the time of every operator.
 
-    compute = flops / (peak * e_c * s(d)) * (1 + g / (1 + u))   (+)_2   c_s * (d / 1024)^b_s
+    compute = flops / (ceiling * e_c * s(d)) * (1 + g / (1 + u))   (+)_2   c_s * (d / 1024)^b_s
     memory  = bytes / (bandwidth * e_m)
     t       = t_0 + compute (+)_p memory,        s(d) = d / (d + k_h)
 
 flops count padded tiles, u is work units per compute unit (waves), d the serial depth, and
-x (+)_p y = (x^p + y^p)^(1/p). Efficiencies are at most 1, so t is never below flops/peak nor
+x (+)_p y = (x^p + y^p)^(1/p). The ceiling is the largest rate measured for the dtype (a share of
+the peak where none is). Efficiencies are at most 1, so t is never below flops/peak nor
 bytes/bandwidth. Weights and keys are priced cold: a running step evicts them between layers.
 """
 

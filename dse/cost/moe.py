@@ -70,9 +70,10 @@ def expert_kernel(
     per_row = 2.0 * kind.n_matrices * kind.hidden * width
     per_expert = padded(rows / active, law.tile_rows)
     peak = pool.formats.peak_flops_per_s["expert"]
+    ceiling = pool.formats.ceiling_frac["expert"]
     compute_s = compute_time(
         per_row * active * per_expert,
-        peak * law.expert_compute_frac * kind.hidden / (kind.hidden + law.depth_half),
+        peak * ceiling * law.expert_compute_frac * kind.hidden / (kind.hidden + law.depth_half),
         units_per_core=active
         * per_expert
         * (width * (kind.n_matrices - 1.0) + kind.hidden)

@@ -48,7 +48,7 @@ class Law:
     wave_overhead: Scalar  # g
     width_offset: Scalar  # d_o: softmax work as extra head width
     group_tile: Scalar  # g_m: query heads per key head are padded to about this
-    gemm_compute_frac: Scalar
+    gemm_compute_frac: Scalar  # of the ceiling that the formats carry
     expert_compute_frac: Scalar
     prefill_attention_compute_frac: Scalar
     decode_attention_compute_frac: Scalar
@@ -210,6 +210,7 @@ class Formats:
 
     weight_bytes: dict[str, Scalar]  # per parameter and part, scales included
     peak_flops_per_s: dict[str, Scalar]  # of the widest operand, per part
+    ceiling_frac: dict[str, Scalar]  # largest measured product rate over that peak
     activation_bytes: Scalar
     quantizes: Scalar  # 1 where activations are quantized on the fly
     attention_flops_per_s: Scalar

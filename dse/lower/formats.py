@@ -34,6 +34,8 @@ ACTIVATION_BYTES: dict[Dtype, float] = {
 _QUANTIZED_PARTS: tuple[Part, ...] = ("attention", "mlp", "shared_expert", "expert")
 _FOUR_BIT = ("nvfp4", "mxfp4", "int4")
 _WIDE = ("bf16", "fp32")
+# Measured over peak of bf16 products: A100 0.93, H100 0.97, H200 0.87, B200 0.76, MI300X 0.51.
+_TYPICAL_CEILING = 0.85
 # Weights that kernels widen on the fly to 16-bit activations, by vendor.
 _WEIGHT_ONLY: dict[str, tuple[Dtype, ...]] = {
     "nvidia": ("fp8", "int8", "nvfp4", "mxfp4", "int4"),
@@ -186,6 +188,22 @@ def lower_formats(
     return FormatChoice(weight, activation, kv, formats, refusal, tuple(dict.fromkeys(notes)))
 
 
+def ceiling_frac(compute: Dtype, weight_bytes: float, target: Hardware) -> float:
+    """Largest measured matrix product of a dtype over its peak; a typical share where unmeasured.
+
+    Weights with fp8 scales per block (more than one byte each) run in slower kernels than those
+    with one scale, and are held against their own measurement.
+    """
+    block = compute == "fp8" and 1.0 < weight_bytes < 1.1
+    names = [f"{compute}_block", compute] if block else [compute]
+    measured = [target.measured.get(f"{name}_gemm_flops_per_s") for name in names]
+    peak = target.peak_flops_per_s.get(compute)  # type: ignore[call-overload]
+    known = next((one.value for one in measured if one is not None), None)
+    if known is None or peak is None:
+        return _TYPICAL_CEILING
+    return float(min(known / peak.value, 1.0))
+
+
 def _formats(
     parts: dict[str, tuple[float, Dtype, Dtype]],
     attentions: list[Attention],
@@ -200,6 +218,7 @@ def _formats(
     return Formats(
         weight_bytes={part: one[0] for part, one in parts.items()},
         peak_flops_per_s={part: peaks.get(one[2], wide) for part, one in parts.items()},
+        ceiling_frac={part: ceiling_frac(one[2], one[0], target) for part, one in parts.items()},
         activation_bytes=moved,
         quantizes=float(moved < 2.0),
         attention_flops_per_s=wide,

@@ -58,7 +58,9 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     "width_offset": _number("softmax work as extra head width (d_o)", 1e-3, 1e3, zero=True),
     "group_tile": _number("query heads per key head are padded to about this (g_m)", 1e-3, 256),
     "exponent": _number("how compute and memory time add (p): 1 sum, large maximum", 1.0, 20.0),
-    "gemm_compute_frac": _share("share of the compute peak that dense products reach (e_c)"),
+    "gemm_compute_frac": _share(
+        "share of the largest measured rate that dense products reach (e_c)"
+    ),
     "expert_compute_frac": _share("the same for grouped expert products"),
     "prefill_attention_compute_frac": _share("the same for prompt attention"),
     "decode_attention_compute_frac": _share("the same for decode attention"),
