@@ -197,7 +197,7 @@ def ceiling_frac(compute: Dtype, weight_bytes: float, target: Hardware) -> float
     block = compute == "fp8" and 1.0 < weight_bytes < 1.1
     names = [f"{compute}_block", compute] if block else [compute]
     measured = [target.measured.get(f"{name}_gemm_flops_per_s") for name in names]
-    peak = target.peak_flops_per_s.get(compute)  # type: ignore[call-overload]
+    peak = target.peak_flops_per_s.get(compute)  # type: ignore[arg-type]
     known = next((one.value for one in measured if one is not None), None)
     if known is None or peak is None:
         return _TYPICAL_CEILING
