@@ -50,7 +50,7 @@ def test_enormous_file_is_refused_at_once(run: Run, tmp_path: Path, command: str
     path = tmp_path / "study.yaml"
     with path.open("wb") as stream:
         stream.truncate(100_000_000)
-    _refused(run(command, path), "study.yaml", "at most")
+    _refused(run(command, path), "study.yaml", "too large")
 
 
 @pytest.mark.parametrize("command", ["run", "eval", "explain", "validate"])
