@@ -21,7 +21,7 @@ GROUPS: Final[dict[str, Callable[[Prediction], str]]] = {
 }
 COLUMNS: Final = ("id", "ttft_mean_s", "tpot_mean_s", "output_tokens_per_s_per_accelerator")
 # Measured over predicted beyond which milliseconds read as seconds are likelier than a bad model.
-_UNIT_SUSPICION = 100.0
+_UNIT_SUSPICION = 300.0
 
 
 def validation_document(

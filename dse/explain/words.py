@@ -71,7 +71,7 @@ def _lever(limit: str, phase: Document) -> str:
             by_kind["caches" if reads_cache else "weights"] += kernel["time_s"]
     if by_kind["caches"] > by_kind["weights"]:
         return (
-            "narrower or fewer cached rows and shorter contexts; a larger batch does not help, "
+            "narrower or fewer cached rows and shorter contexts; a larger batch helps little, "
             "since every request reads its own cache"
         )
     return "more rows per step, since all share one reading of the weights, or narrower weights"
