@@ -6,6 +6,7 @@ import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from typing import Any
 
 from dse.catalog import InputFile
@@ -87,10 +88,10 @@ class Result:
         """The best few designs as a pandas DataFrame where pandas is installed, else a list."""
         rows = [flat_row(row) for row in self.designs]
         try:
-            import pandas as pd
+            pandas: Any = import_module("pandas")
         except ImportError:
             return rows
-        return pd.DataFrame(rows)
+        return pandas.DataFrame(rows)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `dse run --json` (schema dse.run/1)."""
@@ -105,7 +106,7 @@ class Result:
             "objective": {
                 "metric": self.study.objective.metric,
                 "goal": "maximize" if self.study.objective.sign > 0 else "minimize",
-                "promises": {key: s for key, s in self.study.objective.promises.items()},
+                "promises": dict(self.study.objective.promises.items()),
             },
             "recommendations": [_finite(asdict(one)) for one in self.recommendations],
             "pareto": _finite(self.pareto),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,8 +65,9 @@ def absent_metrics(target: Target) -> dict[str, str]:
     return absent
 
 
-def _without(sides: object, field: str, metrics: tuple[str, ...], what: str) -> dict[str, str]:
-    assert hasattr(sides, "__iter__")
+def _without(
+    sides: Iterable[Hardware], field: str, metrics: tuple[str, ...], what: str
+) -> dict[str, str]:
     missing = [one.name for one in sides if getattr(one, field) is None]
     if not missing:
         return {}
@@ -125,8 +127,3 @@ def describe_load(traffic: Traffic) -> str:
     if traffic.load_kind == FULL:
         return "every slot taken"
     return "the largest rate at which every promise holds"
-
-
-def hardware_of(target: Target) -> tuple[Hardware, Hardware]:
-    """(prefill, decode) accelerators of a target."""
-    return target.prefill, target.decode

@@ -13,7 +13,7 @@ from dse.lower.model import lower_model
 from dse.lower.tables import format_choices, grid_of, make_tables, pools_of
 from dse.lower.target import lower_engine, lower_target
 from dse.serving.types import Limits, System, Traffic
-from dse.space.designs import Tables
+from dse.space.designs import DTYPE_AXES, Tables
 from dse.space.grid import Grid
 from dse.spec.engine import load_engine
 from dse.spec.space import PoolName
@@ -41,8 +41,6 @@ class Problem:
 
     def format_choice(self, pool: PoolName, digits: Mapping[str, int]) -> FormatChoice:
         """How one design's number formats of a pool were lowered."""
-        from dse.space.designs import DTYPE_AXES
-
         sizes = {axis.name: axis.size for axis in self.grid.axes}
         index = 0
         for name in DTYPE_AXES:
@@ -68,6 +66,8 @@ def lower_study(study: Study) -> Lowered:
     traffic = traffic_of(study)
     limits, warnings = limits_of(study.objective)
     warnings = [*warnings, *arch.warnings, *_length_warnings(study, arch)]
+    if arch.draft is None and max(study.space.draft_tokens) > 0:
+        warnings.append(f"{arch.name} has no draft layers: designs with draft_tokens are refused")
     problems = tuple(
         (
             target,

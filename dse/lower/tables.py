@@ -83,7 +83,7 @@ def make_tables(
 
 
 def _stacked(choices: tuple[FormatChoice, ...], *, drafts: bool) -> Formats:
-    """One table per leaf; of length 1 where all combinations agree, so that nothing is looked up."""
+    """One table per leaf; of length 1 where all combinations agree: then nothing is looked up."""
     formats = [one.formats if drafts else replace(one.formats, draft=None) for one in choices]
 
     def table(*leaves: float) -> Any:

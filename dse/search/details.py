@@ -26,7 +26,7 @@ def design_of(problem: Problem, index: int) -> dict[str, Any]:
     values = problem.grid.values(index)
     if problem.mode == "colocated":
         return {"mode": "colocated"} | {name: values[name] for name in AXES if name in values}
-    pools = {
+    pools: dict[str, dict[str, Any]] = {
         pool: {"workers": values[f"{pool}.workers"]}
         | {name: values.get(f"{pool}.{name}", values.get(name)) for name in POOL_AXES}
         for pool in POOLS

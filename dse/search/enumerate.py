@@ -7,16 +7,15 @@ two of them run at the same time and an interrupt loses at most what is running.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.errors import DseError
+from dse.errors import DseError, one_of
 from dse.lower.study import Problem
 from dse.search.exact import Priced, price_designs
 from dse.search.found import Found, merged, reduced
@@ -25,10 +24,13 @@ from dse.serving.evaluate import evaluate
 from dse.serving.reasons import Reason
 from dse.serving.types import System
 from dse.space.designs import Layout, Tables, block_deployment, layout
+from dse.space.grid import Grid
 from dse.struct import Array
 
-REFINEMENTS: Final = 2
-BLOCK: Final = 16_384
+# Dense models need fewer: their steps are nearly affine in the batch.
+DENSE_REFINEMENTS: Final = 2
+EXPERT_REFINEMENTS: Final = 3
+BLOCK: Final = 32_768
 ROW: Final = 1_024
 WORKERS: Final = 2
 # Up to this many designs are priced by interpretation: compiling would take longer.
@@ -38,8 +40,7 @@ _DESIGNS_PER_LAUNCH: Final = 1 << 19
 Progress = Callable[[int, int], None]  # designs done, designs in all
 
 
-@partial(jax.jit, static_argnames=("cut", "metric"))
-def launch(
+def launch_blocks(
     system: System,
     tables: Tables,
     sign: Array,
@@ -57,14 +58,19 @@ def launch(
         priced = price_block(system, tables, sign, first, cut, metric)
         return absorb(state, jax.lax.optimization_barrier(priced), first)
 
-    return jax.lax.fori_loop(0, n_blocks, body, nothing())
+    end: Reduced = jax.lax.fori_loop(0, n_blocks, body, nothing())
+    return end
+
+
+launch = jax.jit(launch_blocks, static_argnames=("cut", "metric"))
 
 
 def price_block(
     system: System, tables: Tables, sign: Array, first: Array, cut: Layout, metric: str
 ) -> Block:
     """The figures of one block that the reduction reads; rows past the end do not count."""
-    outcome = evaluate(system, block_deployment(tables, cut, first), REFINEMENTS)
+    n_refinements = EXPERT_REFINEMENTS if system.model.main.experts else DENSE_REFINEMENTS
+    outcome = evaluate(system, block_deployment(tables, cut, first), n_refinements)
     shape = (cut.rows, cut.n_inner)
     rows = first + jnp.arange(cut.rows, dtype=jnp.int32)[:, None]
     counted = jnp.broadcast_to(rows < cut.n_outer, shape)
@@ -101,8 +107,7 @@ def enumerate_designs(
         cut = layout(problem.grid, block, row)
     except OverflowError as error:
         raise DseError(
-            f"space: {error}; narrow some axes (the largest: "
-            f"{', '.join(axis.name for axis in sorted(problem.grid.axes, key=_size)[:3])})"
+            f"space: {error}; narrow its largest axes, {one_of(_largest(problem.grid), 'and')}"
         ) from None
     run = _launcher(problem, cut)
     run(0, 0)  # compiles once, before the workers start
@@ -114,8 +119,8 @@ def enumerate_designs(
     return merged(_gathered(run, spans, workers, progress, problem.grid.size))
 
 
-def _size(axis: object) -> int:
-    return -int(getattr(axis, "size", 0))
+def _largest(grid: Grid) -> list[str]:
+    return [axis.name for axis in sorted(grid.axes, key=lambda axis: -axis.size)[:3]]
 
 
 def _launcher(problem: Problem, cut: Layout) -> Callable[[int, int], Found]:
@@ -147,33 +152,28 @@ def _gathered(
     workers: int,
     progress: Progress | None,
     size: int,
-) -> Iterator[Found]:
-    """What each span holds; after an interrupt those that were already running come last."""
-    done = 0
+) -> list[Found]:
+    """What each span holds; after an interrupt, those that were finished or already running."""
+    parts: list[Found] = []
     pending: deque[Future[Found]] = deque()
-    waiting = iter(spans)
+    waiting = deque(spans)
+    done = 0
     with ThreadPoolExecutor(workers) as pool:
         try:
-            for span in waiting:
-                pending.append(pool.submit(run, *span))
-                if len(pending) < 2 * workers:
-                    continue
-                part = pending.popleft().result()
+            while waiting or pending:
+                while waiting and len(pending) < 2 * workers:
+                    pending.append(pool.submit(run, *waiting.popleft()))
+                part = pending[0].result()
+                parts.append(part)
+                pending.popleft()
                 done += part.evaluated
                 if progress is not None:
                     progress(done, size)
-                yield part
-            while pending:
-                part = pending.popleft().result()
-                done += part.evaluated
-                if progress is not None:
-                    progress(done, size)
-                yield part
         except KeyboardInterrupt:
-            for future in pending:
-                future.cancel()
-            yield from (future.result() for future in pending if not future.cancelled())
-            yield Found(interrupted=True)
+            running = [future for future in pending if not future.cancel()]
+            parts += [future.result() for future in running]
+            parts.append(Found(interrupted=True))
+    return parts
 
 
 def interpret_designs(problem: Problem, progress: Progress | None = None) -> tuple[Found, Priced]:

@@ -102,7 +102,7 @@ def reduced(
 
 
 def bin_of(speed: np.ndarray) -> np.ndarray:
-    """Bin of a speed in tokens/s: sixteen to an octave, linear inside it (the float32's own bits)."""
+    """Bin of a speed in tokens/s: sixteen to an octave, by the bits of its float32."""
     bits = np.asarray(speed, dtype=np.float32).view(np.int32) >> (23 - 4)
     first = (127 + FIRST_OCTAVE) * BINS_PER_OCTAVE
     clipped: np.ndarray = np.clip(bits - first, 0, BINS - 1)

@@ -8,6 +8,7 @@ how final figures are priced in float64. The jaxpr is the one that would have be
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -21,9 +22,8 @@ def double_precision() -> Any:
     """A context in which jax traces in float64."""
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
-    from jax.experimental import enable_x64
-
-    return enable_x64()
+    older: Any = import_module("jax.experimental")  # before jax 0.8
+    return older.enable_x64()
 
 
 def trace(function: Callable[..., Any], *args: Any) -> tuple[ClosedJaxpr, Any]:

@@ -49,7 +49,7 @@ class Tables:
 
 
 class Layout(NamedTuple):
-    """How a grid is cut into blocks: `n_outer` rows of `n_inner` designs, of which a block has O."""
+    """How a grid is cut into blocks: `n_outer` rows of `n_inner` designs, O rows to a block."""
 
     sizes: tuple[int, ...]
     n_trailing: int  # axes inside a row

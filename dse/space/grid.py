@@ -48,7 +48,7 @@ DISAGGREGATED_ORDER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One choice of a design: its key (`attention_tp`, `decode.workers`) and the values it takes."""
+    """One choice of a design: its key (`attention_tp`, `decode.workers`) and its values."""
 
     name: str
     values: tuple[Value, ...]
