@@ -95,7 +95,7 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
         for mode, reasons in modes.items()
         for reason, n in sorted(reasons.items(), key=lambda item: -item[1])
     ]
-    out.print(rows_table(rows, _COUNTED, title="Designs by the first limit that they break"))
+    out.print(rows_table(rows, _COUNTED, title="Designs by first broken limit"))
     speed = result.designs_evaluated / max(result.wall_s, 1e-9)
     out.print(
         f"{result.designs_evaluated:,} designs in {result.wall_s:.1f} s ({speed:,.0f}/s), solver "
