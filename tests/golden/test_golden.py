@@ -1,6 +1,6 @@
 """Recommendations of shipped studies, held against what they were when last looked at.
 
-`DSE_UPDATE_GOLDEN=1 pytest tests/golden` writes them anew: look at the difference before you commit.
+`DSE_UPDATE_GOLDEN=1 pytest tests/golden` writes them anew: look at the difference first.
 """
 
 from __future__ import annotations
