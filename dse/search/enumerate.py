@@ -38,6 +38,7 @@ SMALL: Final = 24_000
 _DESIGNS_PER_LAUNCH: Final = 1 << 19
 
 Progress = Callable[[int, int], None]  # designs done, designs in all
+_barrier: Callable[[Block], Block] = jax.lax.optimization_barrier
 
 
 def launch_blocks(
@@ -56,7 +57,7 @@ def launch_blocks(
         first = (first_block + i) * cut.rows
         # Without the barrier the pricing would be fused into, and repeated by, each reduction.
         priced = price_block(system, tables, sign, first, cut, metric)
-        return absorb(state, jax.lax.optimization_barrier(priced), first)
+        return absorb(state, _barrier(priced), first)
 
     end: Reduced = jax.lax.fori_loop(0, n_blocks, body, nothing())
     return end

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dse.cost.types import Model
 from dse.struct import Array
@@ -84,7 +85,7 @@ def _interpolation(s: _Search) -> Callable[[Array], Times]:
     away = (s.outside - s.lo) / width
     spread = away * (away - 1.0)
     # A third point that all but coincides with an end says nothing about the curvature.
-    told = jnp.abs(spread) > jnp.sqrt(jnp.finfo(spread.dtype).eps)
+    told = jnp.abs(spread) > float(np.finfo(spread.dtype).eps) ** 0.5
     safe = jnp.where(told, spread, 1.0)
 
     def curvature(low: Array, high: Array, beyond: Array) -> Array:
