@@ -103,7 +103,7 @@ def _draw_front(
     axes: Axes, points: Sequence[Point], name: str, index: int, colours: Colours
 ) -> None:
     """The front as a line with markers, the beaten designs as faint dots."""
-    colour, marker = _look(index, colours)
+    colour, marker, style = _look(index, colours)
     best = front(points)
     beaten = sorted(set(points) - set(best))
     if beaten:
@@ -114,6 +114,7 @@ def _draw_front(
         line: dict[str, Any] = {
             "color": colour,
             "marker": marker,
+            "linestyle": style,
             "markersize": 5,
             "drawstyle": "steps-pre",
         }
@@ -121,7 +122,7 @@ def _draw_front(
 
 
 def _draw_stars(axes: Axes, points: Sequence[Point], index: int, colours: Colours) -> None:
-    colour, _ = _look(index, colours)
+    colour, *_ = _look(index, colours)
     edge: dict[str, Any] = {"markerfacecolor": colour, "markeredgecolor": colours.best, "zorder": 5}
     for x, y in points:
         axes.plot([x], [y], "*", markersize=15, **edge)
@@ -149,8 +150,11 @@ def _spans_decades(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) / min(values) > _LOG_FROM_RATIO
 
 
-def _look(index: int, colours: Colours) -> tuple[str, str]:
-    return colours.series[index % len(colours.series)], MARKERS[index % len(MARKERS)]
+def _look(index: int, colours: Colours) -> tuple[str, str, str]:
+    """Colour, marker and line of a series; once the colours are used up, other lines."""
+    n = len(colours.series)
+    marker = MARKERS[(index + index // n) % len(MARKERS)]
+    return colours.series[index % n], marker, ("-", "--", ":", "-.")[index // n % 4]
 
 
 def _largest(terms: Mapping[str, float]) -> dict[str, float]:

@@ -204,3 +204,14 @@ def test_a_phase_without_time_has_no_panel(prefill: dict[str, float], n_panels: 
 def test_no_time_at_all_is_said() -> None:
     (axes,) = breakdown_bars({}, {}).axes
     assert [text.get_text() for text in axes.texts] == ["no time is spent"]
+
+
+def test_more_series_than_colours_stay_apart() -> None:
+    points = [{SPEED: 10.0 + i, THROUGHPUT: 100.0 - i, "series": f"chip-{i}"} for i in range(14)]
+    axes = pareto(points).axes[0]
+    looks = {
+        (line.get_color(), line.get_marker(), line.get_linestyle())
+        for line in axes.lines
+        if str(line.get_label()).startswith("chip-")
+    }
+    assert len(looks) == 14
