@@ -186,4 +186,8 @@ def load_study(source: Source, overrides: Iterable[Override] = ()) -> Study:
 
 
 def _is_name(source: str) -> bool:
-    return not is_text(source) and not catalog.is_path(source) and not os.path.exists(source)
+    if is_text(source) or catalog.is_path(source):
+        return False
+    # A folder of a study's name, such as the one that its run left, hides no study.
+    named = os.path.isdir(source) and source in catalog.names("studies")
+    return named or not os.path.exists(source)

@@ -171,6 +171,15 @@ def test_study_with_searched_axes_needs_a_design(run: Run) -> None:
     assert "--set PATH=VALUE" in ran.err
 
 
+def test_folder_of_a_studys_name_hides_no_study(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "quickstart").mkdir()
+    (tmp_path / "design.json").write_text(DESIGN)
+    monkeypatch.chdir(tmp_path)
+    assert run("eval", "quickstart", "--design", "design.json").code == 0
+
+
 def test_explain_document(run: Run) -> None:
     ran = run("explain", *POOLS, "--json")
     assert ran.code == 0
