@@ -158,6 +158,8 @@ def read_rows(path: str | Path) -> list[Row]:
 
     Raises SpecError with every faulty cell as file:line: column.
     """
+    if Path(path).is_dir():
+        raise SpecError.of("is a folder; expected a CSV file", file=str(path))
     text = read_bytes(path).decode("utf-8-sig", errors="replace")
     lines = text.splitlines()
     numbered = [(i + 1, line) for i, line in enumerate(lines) if line.strip() and line[0] != "#"]
@@ -186,7 +188,14 @@ def _row(record: dict[str, Any]) -> Row | list[tuple[str, str]]:
     try:
         return Row.model_validate(cells)
     except ValidationError as error:
-        return [
-            (".".join(map(str, one["loc"])), one["msg"].removeprefix("Value error, "))
-            for one in error.errors()
-        ]
+        return [(".".join(map(str, one["loc"])), _message(one)) for one in error.errors()]
+
+
+def _message(one: Any) -> str:
+    """pydantic's finding in the words of every other fault."""
+    if one["type"] == "missing":
+        return "is empty; expected a value"
+    if one["type"].startswith(("float", "int")):
+        kind = "whole number" if one["type"].startswith("int") else "number"
+        return f"found {one['input']!r:.60}; expected a {kind}"
+    return str(one["msg"]).removeprefix("Value error, ")
