@@ -40,11 +40,12 @@ class Found:
 
     @property
     def nearest(self) -> int | None:
-        """The infeasible design that misses its limit by the least; refused ones come last."""
-        refused = (Reason.UNSUPPORTED, Reason.DEGREE)
-        measured = [one for reason, one in self.misses.items() if reason not in refused]
-        found = measured or list(self.misses.values())
-        return best_of(found)[1] if found else None
+        """The infeasible design that comes furthest, and there misses its limit by the least."""
+        if not self.misses:
+            return None
+        furthest = max(stage(reason) for reason in self.misses)
+        found = [one for reason, one in self.misses.items() if stage(reason) == furthest]
+        return best_of(found)[1]
 
     def candidates(self) -> list[int]:
         """Designs worth pricing again, each once."""
@@ -52,6 +53,16 @@ class Found:
         if self.nearest is not None and not self.feasible:
             indices.append(self.nearest)
         return list(dict.fromkeys(indices))
+
+
+def stage(reason: int) -> int:
+    """How far a design comes: refused, above the budget, too large for memory, too slow."""
+    code = Reason(reason)
+    if code in (Reason.UNSUPPORTED, Reason.DEGREE):
+        return 0
+    if code == Reason.BUDGET:
+        return 1
+    return 2 if code in (Reason.WEIGHTS, Reason.KV) else 3
 
 
 def best_of(found: Iterable[Scored]) -> Scored:
@@ -84,8 +95,9 @@ def reduced(
     n = len(score)
     feasible = reason == int(Reason.OK)
     index = np.arange(n)
-    order = np.lexsort((index, -score))
-    top = [(float(score[i]), int(i)) for i in order if feasible[i]][:TOP]
+    near = rounded(score)
+    order = np.lexsort((index, -near))
+    top = [(float(near[i]), int(i)) for i in order if feasible[i]][:TOP]
     front: dict[int, Scored] = {}
     by_rate = np.lexsort((index, -rate))
     bins = bin_of(speed)
@@ -99,6 +111,13 @@ def reduced(
     return Found(
         tuple(top), front, misses, {int(c): int(k) for c, k in zip(codes, counts, strict=True)}
     )
+
+
+def rounded(score: np.ndarray) -> np.ndarray:
+    """The score to 15 bits: what differs by rounding is equal, and the earlier design wins."""
+    narrow = np.asarray(score, dtype=np.float32)
+    near = ((narrow.view(np.int32) + 128) & ~255).view(np.float32)
+    return np.where(np.isfinite(narrow), near, narrow)
 
 
 def bin_of(speed: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from dse.search.details import (
 )
 from dse.search.enumerate import SMALL, Progress, enumerate_designs, interpret_designs
 from dse.search.exact import Priced, price_designs
-from dse.search.found import Found
+from dse.search.found import Found, stage
 from dse.serving.reasons import Reason, describe
 from dse.space.designs import digit_arrays
 
@@ -128,12 +128,11 @@ def _best_first(rows: list[_Row]) -> list[_Row]:
 
 
 def _nearest(rows: list[_Row]) -> _Row:
-    """The smallest miss; a design that is refused outright comes last."""
-    refused = (Reason.UNSUPPORTED, Reason.DEGREE)
+    """The design that comes furthest, and there misses its limit by the least."""
 
-    def key(row: _Row) -> tuple[bool, float]:
+    def key(row: _Row) -> tuple[int, float]:
         outcome = row.priced.outcome
-        return int(outcome.reason) in refused, float(outcome.miss)
+        return -stage(int(outcome.reason)), float(outcome.miss)
 
     return min(rows, key=key)
 

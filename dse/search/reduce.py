@@ -61,7 +61,7 @@ def absorb(state: Reduced, block: Block, first_row: Array) -> Reduced:
     def at(score: Array, position: Array) -> Best:
         return Best(score, first_row + position // n_columns, position % n_columns)
 
-    top_score, top_position = jax.lax.top_k(block.score.reshape(-1), TOP)
+    top_score, top_position = jax.lax.top_k(rounded(block.score).reshape(-1), TOP)
     front_score, front_position = _by_bin(block)
     miss_score, miss_position = _by_reason(block)
     codes = jnp.arange(N_REASONS)[:, None, None]
@@ -72,6 +72,13 @@ def absorb(state: Reduced, block: Block, first_row: Array) -> Reduced:
         misses=_better(state.misses, at(miss_score, miss_position)),
         counts=state.counts + counted,
     )
+
+
+def rounded(score: Array) -> Array:
+    """The score to 15 bits: what differs by rounding is equal, and the earlier design wins."""
+    bits = jax.lax.bitcast_convert_type(score.astype(jnp.float32), jnp.int32)
+    near = jax.lax.bitcast_convert_type((bits + 128) & ~255, jnp.float32)
+    return jnp.where(jnp.isfinite(score), near, score)
 
 
 def _by_bin(block: Block) -> tuple[Array, Array]:

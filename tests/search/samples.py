@@ -1,0 +1,45 @@
+"""Small studies, and the search's program compiled quickly, shared by the tests of the search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from dse.lower.study import Problem, lower_study
+from dse.search import enumerate as search
+from dse.spec.study import load_study
+
+# Without fusion XLA compiles several times faster; the numbers are those of the same operations.
+QUICK: dict[str, Any] = {
+    "xla_disable_hlo_passes": "fusion",
+    "xla_backend_optimization_level": 0,
+}
+QUICK_LAUNCH = jax.jit(
+    search.launch_blocks, static_argnames=("cut", "metric"), compiler_options=QUICK
+)
+
+SMALL = """
+study: small
+model: Llama-2-7B
+hardware: [h100-sxm]
+engine: vllm
+workload: {isl: 1000, osl: 200}
+objective: {maximize: goodput_requests_per_s_per_accelerator,
+            promises: {ttft_mean: 300 ms, tpot_mean: 30 ms}}
+budget: {accelerators: 8}
+space:
+  replicas: [1, 2, 3]
+  attention_tp: [1, 2, 4, 8]
+  max_batch: {range: [8, 136, 8]}
+  chunk_tokens: [512, 1024, 2048]
+  weight_dtype: [bf16, fp8]
+  kv_dtype: [bf16, fp8]
+"""
+
+
+def problem_of(text: str = SMALL, mode: str = "colocated", **overrides: str) -> Problem:
+    """One problem of a study; overrides are keys of the space."""
+    pairs = [(f"space.{name}", value) for name, value in overrides.items()]
+    [(_, found)] = lower_study(load_study(text, pairs)).problems
+    return next(problem for problem in found if problem.mode == mode)

@@ -1,0 +1,103 @@
+"""Reducing a grid: in blocks or whole, in any order, on the device or in numpy."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.search.found import BINS, TOP, Found, bin_of, merged, reduced
+from dse.search.reduce import Block, absorb, nothing, unpacked
+
+absorbed = jax.jit(absorb)
+
+
+def figures(n: int, seed: int, ties: int) -> dict[str, np.ndarray]:
+    """Random figures; few distinct scores, so that ties are common."""
+    rng = np.random.default_rng(seed)
+    reason = rng.choice([0, 0, 0, 2, 5, 7], n).astype(np.int32)
+    score = rng.integers(0, ties, n).astype(np.float32)
+    return {
+        "score": np.where(reason == 0, score, -np.inf).astype(np.float32),
+        "speed": np.exp(rng.normal(3, 2, n)).astype(np.float32),
+        "rate": rng.integers(1, ties, n).astype(np.float32),
+        "reason": reason,
+        "miss": (1 + rng.integers(0, ties, n) / 8).astype(np.float32),
+    }
+
+
+def shifted(part: Found, by: int) -> Found:
+    def moved(found: dict) -> dict:
+        return {key: (score, index + by) for key, (score, index) in found.items()}
+
+    top = tuple((score, index + by) for score, index in part.top)
+    return Found(top, moved(dict(part.front)), moved(dict(part.misses)), part.counts)
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6), ties=st.integers(2, 50), cuts=st.lists(st.integers(0, 500)))
+def test_parts_merge_to_the_whole_in_any_order(seed: int, ties: int, cuts: list[int]) -> None:
+    data = figures(500, seed, ties)
+    edges = sorted({0, 500, *cuts})
+    parts = [
+        shifted(reduced(**{key: v[a:b] for key, v in data.items()}), a) for a, b in pairwise(edges)
+    ]
+    whole = reduced(**data)
+    assert merged(parts) == merged(reversed(parts)) == whole
+    assert whole.evaluated == 500
+    assert whole.feasible == int(np.sum(data["reason"] == 0))
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10**6), ties=st.integers(2, 50))
+def test_the_device_reduces_as_numpy_does(seed: int, ties: int) -> None:
+    n_columns, n_rows, n = 37, 8, 37 * 8 * 3 - 37 * 5
+    data = figures(n, seed, ties)
+    state = nothing()
+    for first in range(0, 24, n_rows):
+        rows = np.minimum(np.arange(first, first + n_rows), n // n_columns - 1)
+        block = {key: v.reshape(-1, n_columns)[rows] for key, v in data.items()}
+        counted = np.broadcast_to(
+            np.arange(first, first + n_rows)[:, None] < n // n_columns, (n_rows, n_columns)
+        )
+        block["score"] = np.where(counted, block["score"], -np.inf).astype(np.float32)
+        state = absorbed(state, Block(**block, counted=counted), np.int32(first))
+    assert unpacked(state, n_columns) == reduced(**data)
+
+
+def test_the_best_is_the_first_among_equals() -> None:
+    data = figures(100, 0, 2)
+    data["reason"][:] = 0
+    data["score"][:] = 1.0
+    assert [index for _, index in reduced(**data).top] == list(range(TOP))
+
+
+def test_bins_grow_with_speed_and_stay_in_bounds() -> None:
+    speed = np.geomspace(1e-9, 1e9, 2000)
+    bins = bin_of(speed)
+    assert bins.min() == 0
+    assert bins.max() == BINS - 1
+    assert np.all(np.diff(bins) >= 0)
+    inside = (speed > 0.2) & (speed < 4000)
+    assert np.all(np.diff(np.log2(speed[inside])[np.diff(bins[inside], prepend=-1) > 0]) < 0.1)
+
+
+def test_the_nearest_miss_is_the_one_that_comes_furthest() -> None:
+    refused = {1: (-1e9, 3), 2: (-1e9, 4)}
+    assert Found(misses={**refused, 8: (-1.5, 7), 7: (-1.2, 9)}).nearest == 9
+    assert Found(misses={**refused, 3: (-1.1, 5), 4: (-9.0, 6), 7: (-1e6, 9)}).nearest == 9
+    assert Found(misses={**refused, 3: (-1.1, 5), 4: (-9.0, 6)}).nearest == 6
+    assert Found(misses={**refused, 3: (-1.1, 5)}).nearest == 5
+    assert Found(misses=refused).nearest == 3
+    assert Found().nearest is None
+
+
+@pytest.mark.parametrize("feasible", [0, 1])
+def test_the_nearest_miss_is_a_candidate_only_when_nothing_is_feasible(feasible: int) -> None:
+    top = ((1.0, 2),) if feasible else ()
+    found = Found(top=top, misses={5: (-1.5, 7)}, counts={0: feasible, 5: 9})
+    assert found.candidates() == ([2] if feasible else [7])
