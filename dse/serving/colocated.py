@@ -49,7 +49,7 @@ def chunk_load(traffic: Traffic, pool: Pool) -> PrefillLoad:
     return PrefillLoad(
         rows=rows * pool.dp,
         rows_per_prompt=rows,
-        start=traffic.isl_tokens * traffic.prefix_hit_frac,
+        start=traffic.isl_tokens - traffic.new_prompt_tokens,
         end=traffic.isl_tokens,
     )
 

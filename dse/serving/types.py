@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax.numpy as jnp
+
 from dse.cost.memory import Memory
 from dse.cost.types import Engine, Model, Pool, Target
 from dse.struct import Scalar, static, struct
@@ -28,7 +30,8 @@ class Traffic:
 
     @property
     def new_prompt_tokens(self) -> Scalar:
-        return self.isl_tokens * (1.0 - self.prefix_hit_frac)
+        """Tokens to prefill: the last one is always among them, however much is cached."""
+        return jnp.maximum(self.isl_tokens * (1.0 - self.prefix_hit_frac), 1.0)
 
     @property
     def mean_context(self) -> Scalar:

@@ -19,9 +19,10 @@ _TINY = 1e-12
 def gated_wait(
     rate: Scalar, work_s: Scalar, work_cv: Scalar, step_s: Scalar, chunks: Scalar
 ) -> Array:
-    """Mean seconds before a prompt's own first step, on a replica that also decodes.
+    """Mean seconds that a prompt spends beyond its own work, on a replica that also decodes.
 
-    What arrives during a step is prefilled in the next one: the queue is gated. With C the mean
+    What arrives during a step is prefilled in the next one, together with the others that came: the
+    queue is gated, and a prompt waits for the step in progress and for the others in its own. With C the mean
     step, s the work of a prompt, rho = X s, psi the share of prompts that fill a chunk budget (0:
     gated, 1: first come first served), kappa = 1 - psi:
         k2 = X E[s^2] C / (1 - rho^2);  c1 = (k2 + C^2) / C;  wait = c1 (1 + kappa rho + rho) / 2
