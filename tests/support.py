@@ -33,7 +33,11 @@ from dse.struct import replace
 N = 64
 # Fusing repeats work in long chains of small operations: without it XLA compiles several times
 # faster, and the numbers are the same.
-QUICK: dict[str, Any] = {"xla_disable_hlo_passes": "fusion"}
+QUICK: dict[str, Any] = {
+    "xla_disable_hlo_passes": "fusion",
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+}
 NO_LIMIT = 1e9
 
 
@@ -104,6 +108,12 @@ def pool(choice: FormatChoice, **degrees: float) -> Pool:
     }
     given.update({name: float(value) for name, value in degrees.items()})
     return Pool(**given, formats=choice.formats)
+
+
+def without_ceilings(served: Pool) -> Pool:
+    """The pool on a target whose matrix units reach their data sheet's peak."""
+    ceilings = dict.fromkeys(served.formats.ceiling_frac, 1.0)
+    return replace(served, formats=replace(served.formats, ceiling_frac=ceilings))
 
 
 def traffic(**given: Any) -> Traffic:
@@ -240,7 +250,23 @@ def _priced(n_refinements: int) -> Any:
 
 def price(at: Case, n_refinements: int = 6) -> Any:
     """`evaluate`, compiled: an Outcome with arrays of the batch."""
-    return jax.device_get(_priced(n_refinements)(at.system, at.design))
+    return spread_out(_priced(n_refinements)(at.system, at.design))
+
+
+def price_few(at: Case, n: int) -> Any:
+    """`price` of a case whose arrays hold n points: in the batch that is compiled already."""
+
+    def longer(path: Any, leaf: Any) -> Any:
+        return leaf if ".model." in jax.tree_util.keystr(path) else np.resize(leaf, N)
+
+    found = price(jax.tree_util.tree_map_with_path(longer, at))
+    return jax.tree.map(lambda x: x[:n], found)
+
+
+def spread_out(found: Any) -> Any:
+    """The tree on the host, every leaf with the shape of the batch."""
+    shape = np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(found)))
+    return jax.tree.map(lambda x: np.broadcast_to(x, shape), jax.device_get(found))
 
 
 class Steps(NamedTuple):
@@ -269,8 +295,7 @@ def steps(at: Case, prefill: PrefillLoad | None, decode: DecodeLoad | None) -> S
     """A step of the decode pool of a case, compiled, with the given loads."""
     system, served = at.system, at.design.decode
     found = _compiled_steps(system.model, served, system.sink, system.sink_engine, prefill, decode)
-    n = np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(found)))
-    out: Steps = jax.tree.map(lambda x: np.broadcast_to(x, n), jax.device_get(found))
+    out: Steps = spread_out(found)
     return out
 
 

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import gammaln
 
 from dse.struct import Array
@@ -52,7 +53,7 @@ def expert_load(tokens: int, top_k: int, n_experts: int) -> ExpertLoad:
     shares = histogram(tokens, top_k, n_experts)
     below = jnp.minimum(jnp.cumsum(shares), 1.0)
     # Sums of shares carry rounding; a quantile must not move by a row because of it.
-    slack = 16.0 * float(jnp.finfo(shares.dtype).eps)
+    slack = 16.0 * float(np.finfo(shares.dtype).eps)
     return ExpertLoad(
         mean=tokens * top_k / n_experts,
         median=int(jnp.argmax(below >= 0.5 - slack)),

@@ -1,7 +1,7 @@
 """DeepSeek-V4-Flash on Ascend 910C, bytes per layer and query, bf16 rows of (448 + 64) * 2 bytes.
 
-Source: a study of its prefill and decode shapes on Ascend 910C (2026-09-21, SGLang b86a30af); growth
-and parameter totals are arithmetic on the published config.json.
+Source: a study of its prefill and decode shapes on Ascend 910C (2026-09-21, SGLang b86a30af);
+growth and parameter totals are arithmetic on the published config.json.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_one_unbatched_step_moves_its_weights() -> None:
 
 
 def test_a_sum_of_kernels_is_above_the_roofline_of_their_average() -> None:
-    """An average intensity over a step is not a bound: kernels do not lend each other their time."""
+    """An average intensity over a step is not a bound: kernels do not lend each other time."""
     prompt = PrefillLoad(rows=4096.0, rows_per_prompt=4096.0, start=0.0, end=4096.0)
     load = DecodeLoad(requests=256.0, rows_per_request=1.0, context=8192.0)
     at = case("dense", tp=1)

@@ -1,0 +1,88 @@
+"""Moving caches, joules and dollars, states of recurrent layers: by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.cost import recurrent
+from dse.cost.energy import power, requests_per_usd
+from dse.cost.transfer import exposed_time, link_rate, transfer_bytes
+from dse.cost.types import DecodeLoad, PrefillLoad
+from tests.support import engine, formats, model, pool, replace, target
+
+
+@given(transfer=st.floats(1e-4, 10.0), prefill=st.floats(1e-4, 10.0), layers=st.integers(1, 100))
+def test_streaming_layer_by_layer_against_the_recursion(
+    transfer: float, prefill: float, layers: int
+) -> None:
+    """finish_i = max(finish_{i-1}, ready_i) + x: what is left when the last layer is ready."""
+    finish = 0.0
+    for i in range(1, layers + 1):
+        finish = max(finish, i * prefill / layers) + transfer / layers
+    found = float(exposed_time(transfer, prefill, float(layers)))
+    assert found == pytest.approx(finish - prefill, rel=1e-9, abs=1e-12)
+
+
+def test_a_latent_cache_moves_once_whatever_the_ranks() -> None:
+    name = "DeepSeek-V3"
+    choice = formats(name, "h200-sxm", kv="bf16")
+    for tp in (1, 8):
+        size = transfer_bytes(model(name), pool(choice, tp=tp), 4096.0)
+        assert float(size) == 4096 * 70_272
+    assert float(transfer_bytes(model(name), pool(choice, pp=4), 4096.0)) == 4096 * 70_272
+
+
+def test_a_state_moves_with_the_rows() -> None:
+    name = "Qwen3.5-397B-A17B"
+    served = pool(formats(name, "h200-sxm", kv="bf16"))
+    size = float(transfer_bytes(model(name), served, 1000.0))
+    assert size - 1000 * 30_720 > 180 * 2**20
+
+
+def test_the_side_with_fewer_or_slower_links_decides() -> None:
+    choice = formats("Llama-3.1-8B", "h100-sxm")
+    fast, slow = target("h100-sxm"), replace(target("h100-sxm"), scale_out_bytes_per_s=20e9)
+    out = (0.0, 1.0, 0.0)
+    assert float(link_rate(pool(choice, tp=4), pool(choice, tp=2), fast, fast, out)) == 100e9
+    assert float(link_rate(pool(choice, tp=4), pool(choice, tp=2), slow, fast, out)) == 80e9
+    assert float(link_rate(pool(choice, tp=1), pool(choice, tp=2), fast, slow, out)) == 40e9
+
+
+def test_power_lies_between_idle_and_the_limit() -> None:
+    chip = replace(target("h100-sxm"), power_w=700.0, idle_power_w=100.0)
+    by = engine("generic", compute_power_frac=0.6, memory_power_frac=0.5)
+    assert float(power(0.0, 0.0, chip, by)) == 100.0
+    assert float(power(0.5, 0.2, chip, by)) == pytest.approx(100 + 600 * (0.3 + 0.1))
+    assert float(power(1.0, 1.0, chip, by)) == 700.0
+
+
+def test_requests_of_a_dollar() -> None:
+    assert float(requests_per_usd(10.0, 36.0)) == pytest.approx(1000.0)
+
+
+def test_a_state_is_read_and_written_once_for_each_request() -> None:
+    name = "Qwen3.5-397B-A17B"
+    kind = model(name).main.recurrent[0]
+    law, chip = engine("vllm").law, target("h200-sxm")
+    load = DecodeLoad(requests=8.0, rows_per_request=1.0, context=1e5)
+    served = pool(formats(name, "h200-sxm"), tp=4)
+    found = recurrent.decode_kernel(load, kind, served, chip, law)
+    state = 64 * 128 * 128 * 4
+    tail = (2 * 16 * 128 + 64 * 128) * 3 * 2
+    assert float(kind.state_bytes) == state + tail
+    assert float(found.bytes) == 2 * 8 * (state + tail) / 4
+    assert float(found.flops) == 6 * 8 * 64 * 128 * 128 / 4
+    # the context is not read
+    longer = recurrent.decode_kernel(replace(load, context=1e6), kind, served, chip, law)
+    assert float(longer.time_s) == float(found.time_s)
+
+
+def test_a_prompt_is_scanned_in_blocks_of_64_rows() -> None:
+    name = "Qwen3.5-397B-A17B"
+    kind = model(name).main.recurrent[0]
+    law, chip = engine("vllm").law, target("h200-sxm")
+    load = PrefillLoad(rows=1024.0, rows_per_prompt=512.0, start=0.0, end=512.0)
+    found = recurrent.prefill_kernel(load, kind, pool(formats(name, "h200-sxm")), chip, law)
+    assert float(found.flops) == 1024 * 64 * (2 * 64 * 256 + 4 * 128 * 128)

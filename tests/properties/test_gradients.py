@@ -1,0 +1,173 @@
+"""Derivatives of what a deployment does, in every number that it depends on.
+
+One forward-mode call gives them all: the design is repeated once for every number, and copy i is
+differentiated in number i. Derivatives are relative, d y / d ln x (by a natural unit where x = 0).
+
+The points lie inside every piece of the model: degrees are not whole, slots do not bind, no group
+fills a scale-up domain exactly, no two promises bind at once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dse.cost.step import step
+from dse.cost.types import DecodeLoad, Engine, Pool, PrefillLoad, Target
+from dse.serving.evaluate import evaluate
+from dse.serving.types import CLOSED, GOODPUT
+from tests.properties.extremes import EXTREMES
+from tests.support import QUICK, Case, case, limits, numbers, replace, traffic
+
+METRICS = ("goodput_requests_per_s_per_accelerator", "ttft_mean_s", "tpot_mean_s")
+STEP = 1e-4
+
+
+def inner(family: str, mode: str, kind: str) -> Case:
+    """A design in the interior of the relaxed space."""
+    asked = traffic(
+        isl_tokens=3000, isl_cv=0.5, osl_tokens=200, prefix_hit_frac=0.2, load=30, load_kind=kind
+    )
+    promised = limits(ttft_mean_s=0.6, tpot_mean_s=0.03, itl_mean_s=0.1, e2e_mean_s=30.0)
+    degrees = {"dp": 1.6, "ep": 1.4, "pp": 1.3} if family != "dense" else {"pp": 1.3}
+    at = case(
+        family,
+        mode=mode,
+        asked=asked,
+        promised=promised,
+        tp=1.7,
+        max_batch=400.5,
+        chunk_tokens=1100.5,
+        replicas=1.5,
+        draft_tokens=0.0,
+        **degrees,
+    )
+    budget = replace(at.system, budget_accelerators=1e3)
+    return Case(budget, replace(at.design, fabric=(0.7, 0.2, 0.1)))
+
+
+def natural_size(name: str) -> float:
+    """By how much a number that is 0 may change: a microsecond, or a share."""
+    return 1e-6 if "_s_per_" in name or name.endswith("_s") else 0.1
+
+
+def repeated(at: Case) -> tuple[Case, Case, list[str]]:
+    """(a copy for every number, the direction of each copy, the numbers' names)."""
+    named = numbers(at)
+    n = len(named)
+    column = {name: i for i, (name, _) in enumerate(named)}
+
+    def copies(path: Any, leaf: Any) -> Any:
+        name = jax.tree_util.keystr(path)
+        return leaf if name not in column else np.full(n, leaf, np.float64)
+
+    def direction(path: Any, leaf: Any) -> Any:
+        name = jax.tree_util.keystr(path)
+        out = np.zeros(n if name in column else np.shape(leaf))
+        if name in column:
+            out[column[name]] = leaf if leaf != 0.0 else natural_size(name)
+        return out
+
+    walk = jax.tree_util.tree_map_with_path
+    return walk(copies, at), walk(direction, at), [name for name, _ in named]
+
+
+def _metrics(at: Case) -> list[jax.Array]:
+    found = evaluate(at.system, at.design, 8)
+    return [jnp.asarray(found.metrics[name]) for name in METRICS]
+
+
+@cache
+def compiled() -> Any:
+    def both(at: Case, towards: Case) -> Any:
+        return jax.jvp(_metrics, (at,), (towards,))
+
+    return jax.jit(both, compiler_options=QUICK)
+
+
+@cache
+def plain() -> Any:
+    return jax.jit(_metrics, compiler_options=QUICK)
+
+
+POINTS = [
+    ("dense", "colocated", GOODPUT),
+    ("sliding", "disaggregated", CLOSED),
+]
+
+
+@pytest.mark.parametrize(("family", "mode", "kind"), POINTS)
+def test_derivatives_equal_central_differences(family: str, mode: str, kind: str) -> None:
+    at, towards, names = repeated(inner(family, mode, kind))
+    values, slopes = (np.asarray(x) for x in compiled()(at, towards))
+
+    def moved(by: float) -> np.ndarray:
+        return np.asarray(plain()(jax.tree.map(lambda x, d: x + by * d, at, towards)))
+
+    differences = (moved(STEP) - moved(-STEP)) / (2 * STEP)
+    assert np.all(np.isfinite(slopes))
+    for metric, value, slope, difference in zip(METRICS, values, slopes, differences, strict=True):
+        assert np.all(value == value[0])
+        near = np.isclose(slope, difference, rtol=1e-3, atol=2e-6 * abs(value[0]))
+        wrong = {names[i]: (slope[i], difference[i]) for i in np.flatnonzero(~near)}
+        assert not wrong, metric
+    # what must matter does
+    for name in ("memory_bandwidth_bytes_per_s", ".tp", "layer_s", ".chunk_tokens", "isl_tokens"):
+        assert np.abs(slopes[:, [name in one for one in names]]).max() > 1e-3 * values.min(), name
+
+
+def test_single_precision_derivatives_are_finite_and_agree() -> None:
+    at, towards, names = repeated(inner(*POINTS[0]))
+    exact = jax.device_get(compiled()(at, towards)[1])
+    with jax.enable_x64(False):
+        single = jax.tree.map(np.float32, (at, towards))
+        slopes = jax.device_get(compiled()(*single)[1])
+    for metric, want, got in zip(METRICS, exact, slopes, strict=True):
+        assert np.asarray(got).dtype == np.float32
+        assert np.all(np.isfinite(got)), metric
+        near = np.isclose(got, want, rtol=2e-2, atol=2e-3 * np.abs(want).max())
+        assert near.all(), (metric, [names[i] for i in np.flatnonzero(~near)])
+
+
+@pytest.mark.parametrize(("family", "mode", "kind"), POINTS)
+def test_derivatives_are_finite_at_the_extremes(family: str, mode: str, kind: str) -> None:
+    start = inner(family, mode, kind)
+    for what, changes in EXTREMES.items():
+
+        def changed(path: Any, leaf: Any, changes: dict[str, float] = changes) -> Any:
+            return changes.get(jax.tree_util.keystr(path).rpartition(".")[2], leaf)
+
+        system = start.system
+        far = jax.tree_util.tree_map_with_path(changed, start._replace(system=None))
+        far = far._replace(
+            system=replace(
+                jax.tree_util.tree_map_with_path(changed, replace(system, model=None)),
+                model=system.model,
+            )
+        )
+        at, towards, names = repeated(far)
+        for values, slopes in zip(*compiled()(at, towards), strict=True):
+            assert np.all(np.isfinite(values)), what
+            bad = np.flatnonzero(~np.isfinite(np.asarray(slopes)))
+            assert not bad.size, (what, [names[i] for i in bad])
+
+
+def test_derivatives_of_a_step_with_drafts_and_compressed_caches_are_finite() -> None:
+    at = case("compressed", with_draft=True, draft_tokens=0.5, dp=2.0, ep=2.0)
+    prefill = PrefillLoad(rows=300.0, rows_per_prompt=200.0, start=50.0, end=250.0)
+    decode = DecodeLoad(requests=8.0, rows_per_request=1.5, context=900.0)
+
+    def total(served: Pool, chip: Target, by: Engine, p: PrefillLoad, d: DecodeLoad) -> Any:
+        return step(at.system.model, served, chip, by, prefill=p, decode=d).total_s
+
+    arguments = (at.design.decode, at.system.sink, at.system.sink_engine, prefill, decode)
+    slopes = jax.grad(total, argnums=(0, 1, 2, 3, 4))(*arguments)
+    assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(slopes))
+    assert slopes[0].draft_tokens > 0
+    assert slopes[1].memory_bandwidth_bytes_per_s < 0
+    assert slopes[4].context > 0

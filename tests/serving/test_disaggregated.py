@@ -1,0 +1,139 @@
+"""Two pools and a link: the rate is that of the slowest station."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dse.serving import disaggregated
+from dse.serving.evaluate import accounts
+from dse.serving.types import CLOSED, FULL, GOODPUT
+from dse.serving.waiting import pool_wait
+from tests.support import Case, batched, case, limits, price_few, replace, traffic
+
+POINTS = 8
+
+
+def price8(found: Case) -> Any:
+    return price_few(found, POINTS)
+
+
+def at(kind: str = GOODPUT, promised: Any = None, **given: Any) -> Case:
+    load = {"isl_tokens": 2000, "osl_tokens": 128, "load": 64}
+    load.update({name: given.pop(name) for name in list(given) if name in load})
+    asked = traffic(load_kind=kind, **load)
+    start = case("dense", mode="disaggregated", asked=asked, promised=promised or limits(), **given)
+    return batched(start, POINTS)
+
+
+def with_pool(found: Case, side: str, **changes: Any) -> Case:
+    changed = replace(getattr(found.design, side), **changes)
+    return found._replace(design=replace(found.design, **{side: changed}))
+
+
+def setting(found: Case) -> disaggregated.Setting:
+    system, design = found
+    _, account = accounts(system, design)
+    slots = np.minimum(design.decode.max_batch, account.resident_requests(design.decode.dp))
+    return disaggregated.Setting(
+        system.model,
+        design.prefill,
+        design.decode,
+        system.source,
+        system.sink,
+        system.source_engine,
+        system.sink_engine,
+        design.fabric,
+        system.traffic,
+        system.limits,
+        slots,
+    )
+
+
+@pytest.mark.parametrize("kind", [FULL, CLOSED, GOODPUT])
+def test_no_station_is_asked_for_more_than_it_does(kind: str) -> None:
+    workers = np.asarray([1.0, 1.0, 2.0, 4.0, 8.0, 1.0, 1.0, 1.0])
+    decoders = np.asarray([1.0, 4.0, 1.0, 1.0, 1.0, 2.0, 8.0, 16.0])
+    start = with_pool(at(kind, load=5000, max_batch=256), "prefill", replicas=workers)
+    start = with_pool(start, "decode", replicas=decoders)
+    start = start._replace(design=replace(start.design, fabric=(0.0, 1.0, 0.0)))
+    found = price8(start)
+    s = setting(start)
+    front = disaggregated.front(s)
+    rate = np.asarray(found.metrics["requests_per_s"])
+    most = np.asarray(disaggregated.largest_front_rate(s, front))
+    assert np.all(rate <= most * (1 + 1e-6))
+    links = np.minimum(workers, decoders)
+    assert np.all(rate * np.asarray(front.transfer_s) <= links * (1 + 1e-6))
+    decode = disaggregated.decode_step(s, found.point.slots).total_s
+    assert np.all(
+        rate <= decoders * np.asarray(found.point.slots) / (127 * np.asarray(decode)) * 1.001
+    )
+    for name in ("prefill_utilization_frac", "decode_utilization_frac", "link_utilization_frac"):
+        assert np.all(np.asarray(found.metrics[name]) <= 1 + 1e-6), name
+    # with one prefill worker, more decoders buy nothing once it is busy
+    assert rate[7] == pytest.approx(rate[6], rel=1e-3)
+
+
+def test_decoding_holds_no_prompt() -> None:
+    start = at(CLOSED, max_batch=64)
+    found = price8(start)
+    s = setting(start)
+    batch = found.point.resident_requests
+    np.testing.assert_allclose(
+        found.metrics["tpot_mean_s"], disaggregated.decode_step(s, batch).total_s, rtol=1e-9
+    )
+    load = disaggregated.decode_step(s, 1.0)
+    assert float(jnp.max(load.terms.attention)) > 0
+
+
+def test_littles_law_holds_over_both_pools() -> None:
+    clients = np.asarray([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0])
+    start = at(CLOSED, max_batch=512)
+    asked = replace(start.system.traffic, load=clients)
+    found = price8(start._replace(system=replace(start.system, traffic=asked)))
+    m = found.metrics
+    inside = found.point.resident_requests + m["requests_per_s"] * m["ttft_mean_s"]
+    np.testing.assert_allclose(inside, clients, rtol=1e-6)
+
+
+def test_a_slow_link_shows_in_the_first_token_and_in_the_rate() -> None:
+    start = at(FULL, max_batch=512)
+    start = start._replace(design=replace(start.design, fabric=(0.0, 1.0, 0.0)))
+    slow = replace(start.system.source, scale_out_bytes_per_s=np.full(POINTS, 1e8))
+    found = price8(start._replace(system=replace(start.system, source=slow)))
+    quick = price8(start)
+    assert np.all(found.metrics["requests_per_s"] < quick.metrics["requests_per_s"])
+    busy = np.asarray(found.metrics["link_utilization_frac"])
+    assert np.all((busy > 0.99) & (busy < 1.0))
+    assert np.all(found.metrics["transfer_exposed_s"] > quick.metrics["transfer_exposed_s"])
+
+
+def test_a_prompt_alone_takes_its_chunks_one_after_the_other() -> None:
+    start = with_pool(at(isl_tokens=6000), "prefill", chunk_tokens=np.full(POINTS, 2000.0))
+    s = setting(start)
+    front = disaggregated.front(s)
+    step_s = disaggregated.prompt_step(s).total_s
+    np.testing.assert_allclose(front.alone_s, 3.0 * np.asarray(step_s), rtol=1e-9)
+    # two stages: three chunks pass in (3 + 1) half steps
+    staged = setting(with_pool(start, "prefill", pp=np.full(POINTS, 2.0)))
+    step_s = disaggregated.prompt_step(staged).total_s
+    alone = disaggregated.front(staged).alone_s
+    np.testing.assert_allclose(alone, np.asarray(step_s) * (3 + 1) / 2, rtol=1e-9)
+
+
+def test_waiting_for_one_worker_is_that_of_the_pollaczek_khinchine_formula() -> None:
+    for rho, cv in ((0.3, 0.0), (0.8, 1.0), (0.9, 0.5)):
+        found = float(pool_wait(rho / 2.0, 2.0, cv, 1.0))
+        assert found == pytest.approx((1 + cv**2) / 2 * rho / (1 - rho) * 2.0)
+
+
+def test_more_workers_wait_less_at_the_same_load() -> None:
+    one, four = (float(pool_wait(0.8 * c / 2.0, 2.0, 1.0, c)) for c in (1.0, 4.0))
+    assert four < one / 3
+    # M/M/4 at 0.8 by Erlang's formula
+    erlang = 0.5964 / (4 * (1 - 0.8) / 2.0)
+    assert four == pytest.approx(erlang, rel=0.05)

@@ -1,0 +1,124 @@
+"""The search for an operating point, on functions whose answer is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dse.serving.solve import Priced, Problem, operating_point
+from dse.serving.waiting import gated_wait
+
+
+def price(theta: Any, batch: jax.Array) -> Priced:
+    """A step of (a + b B^c) seconds; a prompt adds 3 ms."""
+    a, b, c = theta["a"], theta["b"], theta["c"]
+    decode = a + b * batch**c
+    zero = jnp.zeros_like(decode)
+    return Priced(decode, zero + 3e-3, zero, zero, zero, zero)
+
+
+def margin(theta: Any, batch: jax.Array, times: tuple[jax.Array, jax.Array]) -> jax.Array:
+    return times[0] / theta["limit"] - 1.0
+
+
+def cap(theta: Any) -> jax.Array:
+    return theta["cap"]
+
+
+PROBLEM = Problem(price, margin, cap, 6)
+
+
+solved = jax.jit(lambda t: operating_point(PROBLEM, t))
+
+
+def theta(**changes: Any) -> dict[str, jax.Array]:
+    values = {"a": 5e-3, "b": 1e-4, "c": 1.0, "limit": 0.02, "cap": 1000.0, **changes}
+    return {name: jnp.asarray(value, float) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("c", [0.7, 1.0, 1.4])
+@pytest.mark.parametrize("limit", [0.0052, 0.01, 0.05])
+def test_the_margin_is_zero_at_the_answer(c: float, limit: float) -> None:
+    batch, priced = solved(theta(c=c, limit=limit))
+    exact = ((limit - 5e-3) / 1e-4) ** (1 / c)
+    assert float(batch) == pytest.approx(min(exact, 1000.0), rel=1e-4)
+    if exact < 1000.0:
+        assert float(priced.decode_s) == pytest.approx(limit, rel=1e-4)
+
+
+def test_the_cap_binds_where_the_margin_never_does() -> None:
+    batch, priced = solved(theta(limit=10.0))
+    assert float(batch) == 1000.0
+    assert float(priced.decode_s) == pytest.approx(5e-3 + 1e-4 * 1000)
+
+
+def test_where_no_load_is_allowed_the_answer_is_almost_none() -> None:
+    batch, priced = solved(theta(limit=1e-3))
+    assert 0.0 < float(batch) < 0.02
+    assert np.isfinite(float(priced.decode_s))
+
+
+def test_a_cap_below_one_request_is_kept() -> None:
+    batch, _ = solved(theta(cap=0.3))
+    assert float(batch) == pytest.approx(0.3)
+
+
+Numbers = dict[str, jax.Array]
+
+
+def answer(t: Numbers) -> jax.Array:
+    return operating_point(PROBLEM, t)[0]
+
+
+answers = jax.jit(answer)
+forward = jax.jit(lambda t, towards: jax.jvp(answer, (t,), (towards,))[1])
+reverse = jax.jit(jax.grad(answer))
+
+
+@pytest.mark.parametrize("limit", [0.02, 10.0])
+def test_the_answer_is_differentiated_at_the_root(limit: float) -> None:
+    at = theta(limit=limit)
+    backward = reverse(at)
+    for name, value in at.items():
+        towards = {key: value if key == name else jnp.zeros(()) for key in at}
+        found = float(forward(at, towards))
+        up, down = (float(answers({**at, name: value * (1 + h)})) for h in (1e-3, -1e-3))
+        assert found == pytest.approx((up - down) / 2e-3, rel=5e-3, abs=1e-6), name
+        assert float(backward[name] * value) == pytest.approx(found, rel=1e-6, abs=1e-12), name
+
+
+def test_more_refinements_never_move_away() -> None:
+    exact = ((0.02 - 5e-3) / 1e-4) ** (1 / 1.4)
+    errors = [
+        abs(float(operating_point(PROBLEM._replace(n_refinements=n), theta(c=1.4))[0]) - exact)
+        for n in (1, 3, 6)
+    ]
+    assert errors[0] >= errors[1] >= errors[2]
+    assert errors[2] < 1e-3 * exact
+
+
+def simulated_gate(rate: float, work: float, step: float, rng: np.random.Generator) -> float:
+    """Mean time from arrival to first token less a prompt's own, when a step takes all who wait."""
+    arrivals = np.cumsum(rng.exponential(1.0 / rate, 20_000))
+    now, i, waits = 0.0, 0, []
+    while i < arrivals.size:
+        waiting = np.searchsorted(arrivals, now, side="right")
+        length = step + work * (waiting - i)
+        if waiting > i:
+            waits.append(now + length - arrivals[i:waiting] - step - work)
+        i, now = int(waiting), now + length
+    return float(np.concatenate(waits).mean())
+
+
+@pytest.mark.parametrize("rho", [0.2, 0.5, 0.8])
+def test_the_gated_wait_against_a_queue_played_event_by_event(rho: float) -> None:
+    step, work = 0.02, 0.05
+    rate = rho / work
+    played = simulated_gate(rate, work, step, np.random.default_rng(2))
+    # prompts far smaller than a chunk budget: all who wait are taken at once
+    found = float(gated_wait(rate, work, 0.0, step, 1e-3))
+    assert found == pytest.approx(played, rel=0.08)

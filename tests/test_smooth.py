@@ -1,0 +1,71 @@
+"""Smooth building blocks: between their bounds, finite in either precision."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.smooth import logistic_cdf, padded, power_sum, ramp, soft_choice
+
+POSITIVE = st.floats(1e-12, 1e12)
+EXPONENTS = [1, 1.35, 2, 3, 8]
+
+
+@given(x=POSITIVE, y=POSITIVE)
+@pytest.mark.parametrize("p", EXPONENTS)
+def test_a_power_sum_is_the_root_of_summed_powers(p: float, x: float, y: float) -> None:
+    with jax.enable_x64(True):
+        found = float(power_sum(x, y, p))
+        assert found == pytest.approx(float(power_sum(y, x, p)), rel=1e-12)
+    hi, lo = max(x, y), min(x, y)
+    assert found == pytest.approx(hi * (1 + (lo / hi) ** p) ** (1 / p), rel=1e-6)
+    assert hi * (1 - 1e-12) <= found <= (x + y) * (1 + 1e-12)
+
+
+@given(x=POSITIVE, tile=st.floats(1.0, 256.0))
+def test_padding_is_the_power_sum_of_four(x: float, tile: float) -> None:
+    with jax.enable_x64(True):
+        assert float(padded(x, tile)) == pytest.approx(float(power_sum(x, tile, 4)), rel=1e-9)
+
+
+@given(x=POSITIVE, y=POSITIVE)
+def test_a_choice_never_beats_the_better_one(x: float, y: float) -> None:
+    with jax.enable_x64(True):
+        found = float(soft_choice(x, y))
+    assert min(x, y) * (1 - 1e-12) <= found <= max(x, y) * (1 + 1e-12)
+    if max(x, y) > 10 * min(x, y):
+        assert found == pytest.approx(min(x, y), rel=2e-3)
+
+
+def test_a_ramp_is_0_for_a_group_of_one_and_1_for_any_real_group() -> None:
+    assert [float(ramp(x)) for x in (-1.0, 0.0, 0.5, 1.0, 7.0)] == [0.0, 0.0, 0.5, 1.0, 1.0]
+
+
+def test_the_stand_in_stays_close_to_the_normal_distribution() -> None:
+    z = jnp.linspace(-6.0, 6.0, 201)
+    error = jnp.abs(logistic_cdf(z) - jax.scipy.stats.norm.cdf(z))
+    assert float(jnp.max(error)) < 0.054
+    assert float(logistic_cdf(0.0)) == 0.5
+
+
+EDGES = [0.0, 1e-30, 1e-12, 1e-3, 1.0, 1e6, 1e12]
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_values_and_slopes_are_finite_at_the_edges(double: bool) -> None:
+    with jax.enable_x64(double):
+        pairs = list(itertools.product(EDGES, EDGES))
+        x, y = (jnp.asarray(column, float) for column in zip(*pairs, strict=True))
+        functions = [lambda a, b, p=p: power_sum(a, b, p) for p in EXPONENTS]
+        functions += [padded, soft_choice, lambda a, b: logistic_cdf(a - b)]
+        for function in functions:
+            assert np.all(np.isfinite(function(x, y)))
+            for argument in (0, 1):
+                slope = jax.vmap(jax.grad(function, argument))(x, y)
+                assert np.all(np.isfinite(slope)), (function, argument)
