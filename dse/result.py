@@ -49,6 +49,7 @@ class Result:
     ) -> Result:
         """Joins the outcomes of the targets that were searched."""
         interrupted = any(one.interrupted for one in outcomes) or len(outcomes) < n_targets
+        several = len(study.model) > 1
         return cls(
             study=study,
             solver="enumerate",
@@ -61,7 +62,7 @@ class Result:
             warnings=[*warnings, *([_INTERRUPTED] if interrupted else [])],
             inputs=list(inputs),
             counts={
-                one.recommendation.hardware: {
+                (one.recommendation.label if several else one.recommendation.hardware): {
                     mode: {Reason(code).name.lower(): n for code, n in counts.items()}
                     for mode, counts in one.counts.items()
                 }

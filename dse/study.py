@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from dse.catalog import InputFile
@@ -39,7 +39,7 @@ def run(
     progress: Progress | None = None,
     small: int = SMALL,
 ) -> Result:
-    """Search a study's space for each of its targets.
+    """Search a study's space for each of its models and targets.
 
     `source` is a path, a catalogue name, YAML text, a mapping or a Study; `progress` is called with
     (designs done, designs in all). Grids of up to `small` designs are priced without compiling.
@@ -50,10 +50,11 @@ def run(
     study, inputs = _read(source, overrides)
     if seed is not None:
         study = study.model_copy(update={"seed": seed})
-    lowered = lower_study(study)
-    count = _Count(lowered, progress)
+    parts = [lower_study(study.of_model(model)) for model in study.model]
+    searches = [problems for part in parts for _, problems in part.problems]
+    count = _Count(searches, progress)
     outcomes = []
-    for _, problems in lowered.problems:
+    for problems in searches:
         outcome = search_target(problems, count.report, small=small)
         count.finish(outcome.evaluated)
         outcomes.append(outcome)
@@ -62,10 +63,10 @@ def run(
     return Result.of(
         study,
         outcomes,
-        warnings=lowered.warnings,
+        warnings=dict.fromkeys(warning for part in parts for warning in part.warnings),
         inputs=inputs,
         wall_s=time.perf_counter() - started,
-        n_targets=len(lowered.problems),
+        n_targets=len(searches),
     )
 
 
@@ -153,9 +154,8 @@ def _single(space: Space, pool: str) -> dict[str, Any]:
 class _Count:
     """Progress over all targets and modes of a study."""
 
-    def __init__(self, lowered: Lowered, report: Progress | None) -> None:
-        problems = [one for _, several in lowered.problems for one in several]
-        self.total = sum(problem.grid.size for problem in problems)
+    def __init__(self, searches: Sequence[Sequence[Problem]], report: Progress | None) -> None:
+        self.total = sum(problem.grid.size for problems in searches for problem in problems)
         self.before, self.latest = 0, 0
         self.listener = report
 

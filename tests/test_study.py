@@ -342,3 +342,18 @@ def test_an_infeasible_design_is_an_answer() -> None:
     assert not one.feasible
     assert "degree" in one.reasons[0]
     assert all(math.isfinite(number) for number in numbers(one.to_json()))
+
+
+def test_a_study_of_two_models_recommends_for_each() -> None:
+    both = dse.run("quickstart", overrides=[("space.mode", "colocated")])
+    assert [one.model for one in both.recommendations] == ["Llama-2-7B", "Llama-3.1-8B"]
+    alone = dse.run(
+        "quickstart", overrides=[("space.mode", "colocated"), ("model", "Llama-3.1-8B")]
+    )
+    assert both.recommendations[1] == alone.recommendations[0]
+    assert set(both.counts) == {"Llama-2-7B on h100-sxm", "Llama-3.1-8B on h100-sxm"}
+
+
+def test_one_of_several_models_must_be_chosen_to_price_a_design() -> None:
+    with pytest.raises(DseError, match=r"choose one .*: Llama-2-7B or Llama-3.1-8B"):
+        dse.evaluate("quickstart", dse.run("quickstart").best.design)

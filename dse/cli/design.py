@@ -38,7 +38,7 @@ def explained_design(session: Session, request: Request) -> Evaluation:
     result = run(study)
     found = [one for one in result.recommendations if request.target in (None, one.hardware)]
     best = next((one for one in found if one.feasible), found[0])
-    return evaluate(study, best.design, target=best.hardware)
+    return evaluate(study.of_model(best.model), best.design, target=best.hardware)
 
 
 def study_spec(request: Request) -> Study:
@@ -49,6 +49,8 @@ def study_spec(request: Request) -> Study:
         study = load_study(request.source, request.overrides)
     except SpecError as error:
         raise (in_terms_of_flags(error) if request.from_flags else error) from None
+    if request.model is not None and request.model in study.model:
+        study = study.of_model(request.model)
     names = [target.name for target in study.targets()]
     if request.target is not None and request.target not in names:
         hint = did_you_mean(request.target, names)
@@ -68,5 +70,5 @@ def reasons_of(evaluation: Evaluation) -> list[str]:
     from dse.arch import load_model
     from dse.explain.degrees import misfits
 
-    found = misfits(load_model(evaluation.study.model), evaluation.design)
+    found = misfits(load_model(evaluation.study.model[0]), evaluation.design)
     return list(dict.fromkeys([*evaluation.reasons, *found]))

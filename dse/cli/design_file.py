@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dse.errors import SpecError
 
 
-def read_design(file: Path, target: str | None = None) -> tuple[dict[str, Any], str | None]:
-    """A design of a file, and its target where the file tells.
+@dataclass(frozen=True, slots=True)
+class FoundDesign:
+    """A design, and the model and the target it is for where the file tells."""
+
+    design: dict[str, Any]
+    model: str | None = None
+    hardware: str | None = None
+
+
+def read_design(file: Path, target: str | None = None) -> FoundDesign:
+    """The design that a file holds.
 
     The file holds the design itself, a document with one, or a run's result.
 
@@ -25,7 +35,9 @@ def read_design(file: Path, target: str | None = None) -> tuple[dict[str, Any], 
     found = data if isinstance(data, dict) else {}
     if isinstance(found.get("recommendations"), list):
         found = _recommended(found["recommendations"], target, file)
-    hardware = found.get("hardware") if isinstance(found.get("hardware"), str) else None
+    model, hardware = (
+        value if isinstance(value := found.get(key), str) else None for key in ("model", "hardware")
+    )
     if isinstance(found.get("design"), dict):
         found = found["design"]
     if not found or "schema" in found:
@@ -34,7 +46,7 @@ def read_design(file: Path, target: str | None = None) -> tuple[dict[str, Any], 
             "result.json of a run",
             file=str(file),
         )
-    return found, hardware
+    return FoundDesign(found, model, hardware)
 
 
 def _recommended(all_of_them: list[Any], target: str | None, file: Path) -> dict[str, Any]:

@@ -110,6 +110,7 @@ class Request:
     source: Any
     design: dict[str, Any] | None
     target: str | None
+    model: str | None  # of a study with several
     overrides: list[tuple[str, str]]
     from_flags: bool
 
@@ -155,15 +156,15 @@ def request_of(values: Mapping[str, Any]) -> Request:
         if given:
             names = ", ".join(flag.option for flag in given)
             raise DseError(f"found a study and {names}; change a study with --set PATH=VALUE")
-        design = None
-        if file is not None:
-            design, found = read_design(file, target)
-            target = target or found
-        return Request(study, design, target, overrides, from_flags=False)
+        if file is None:
+            return Request(study, None, target, None, overrides, from_flags=False)
+        found = read_design(file, target)
+        target = target or found.hardware
+        return Request(study, found.design, target, found.model, overrides, from_flags=False)
     if file is not None:
         raise DseError("--design needs the study that the design belongs to: dse ... STUDY")
     source = study_of(given)
-    return Request(source, None, target, overrides, from_flags=True)
+    return Request(source, None, target, None, overrides, from_flags=True)
 
 
 def study_of(given: Mapping[Flag, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def run(
         return INTERRUPTED
     if not result.feasible:
         for one in result.recommendations:
-            session.note(f"nothing feasible on {one.hardware}: {_why(result, one)}")
+            session.note(f"nothing feasible for {one.label}: {_why(one)}")
         return NOTHING_FEASIBLE
     return FINE
 
@@ -86,7 +86,7 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
     for one in result.recommendations:
         if not one.feasible:
             out.print(
-                f"{one.hardware}: nothing is feasible. The nearest design: {_why(result, one)}.",
+                f"{one.label}: nothing is feasible. The nearest design: {_why(one)}.",
                 soft_wrap=True,
             )
     rows = [
@@ -103,9 +103,9 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
     )
 
 
-def _why(result: Result, one: Recommendation) -> str:
+def _why(one: Recommendation) -> str:
     """The limit that the nearest design breaks, with the degrees that do not divide."""
     from dse.arch import load_model
     from dse.explain.degrees import misfits
 
-    return "; ".join([one.reason, *misfits(load_model(result.study.model), one.design)])
+    return "; ".join([one.reason, *misfits(load_model(one.model), one.design)])

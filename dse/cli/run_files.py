@@ -70,7 +70,7 @@ def _manifest(result: Result, files: Mapping[str, bytes]) -> dict[str, Any]:
         "interrupted": result.interrupted,
         "inputs": [
             *({"path": one.path, "sha256": one.sha256} for one in result.inputs),
-            *_model_input(result.study.model),
+            *(one for model in result.study.model for one in _model_input(model)),
         ],
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
@@ -99,9 +99,19 @@ def _figures(result: Result) -> dict[str, bytes]:
     best = result.best
     target = next(one for one in result.study.targets() if one.name == best.hardware)
     series = len(result.recommendations) > 1
-    points = [_point(row["hardware"], row["metrics"], series) for row in result.pareto]
+    several = len(result.study.model) > 1
+
+    def label(model: str, hardware: str) -> str:
+        return f"{model} on {hardware}" if several else hardware
+
+    points = [
+        _point(label(row["model"], row["hardware"]), row["metrics"], series)
+        for row in result.pareto
+    ]
     stars = [
-        _point(one.hardware, one.metrics, series) for one in result.recommendations if one.feasible
+        _point(label(one.model, one.hardware), one.metrics, series)
+        for one in result.recommendations
+        if one.feasible
     ]
     kernels = _kernels(result, target)
     decode = target.decode
@@ -133,6 +143,6 @@ def _kernels(result: Result, target: Target) -> list[dict[str, Any]]:
     from dse.study import evaluate
 
     best = result.best
-    priced = evaluate(result.study, best.design, target=best.hardware)
+    priced = evaluate(result.study.of_model(best.model), best.design, target=best.hardware)
     phases = ("prefill", "decode") if target.prefill.name == target.decode.name else ("decode",)
     return [{**kernel, "phase": phase} for phase in phases for kernel in priced.kernels[phase]]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dse.arch import load_model
 from dse.arch.types import ModelArch
+from dse.errors import DseError, one_of
 from dse.lower.formats import FormatChoice
 from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, traffic_of
 from dse.lower.model import lower_model
@@ -27,6 +28,7 @@ UNLIMITED_ACCELERATORS = 1e9
 class Problem:
     """Everything one search needs: what stays the same, what is chosen, and what is wanted."""
 
+    model: str  # as the study names it
     target: Target
     system: System
     grid: Grid
@@ -60,8 +62,14 @@ class Lowered:
 
 
 def lower_study(study: Study) -> Lowered:
-    """The problems of a study. Raises DseError where its model or its goal cannot be priced."""
-    arch = load_model(study.model)
+    """The problems of a study of one model.
+
+    Raises DseError where its model or its goal cannot be priced, and for several models.
+    """
+    if len(study.model) > 1:
+        names = one_of(study.model)
+        raise DseError(f"the study has several models; choose one (--set model=NAME): {names}")
+    arch = load_model(study.model[0])
     goal = goal_of(study)
     traffic = traffic_of(study)
     limits, warnings = limits_of(study.objective)
@@ -119,7 +127,9 @@ def _problem(
         budget_accelerators=float(budget),
     )
     tables = make_tables(grid, choices, target, study.link, drafts=drafts)
-    return Problem(target, system, grid, tables, goal, choices, absent_metrics(target))
+    return Problem(
+        study.model[0], target, system, grid, tables, goal, choices, absent_metrics(target)
+    )
 
 
 def _engine_name(written: str) -> str:

@@ -22,8 +22,12 @@ def recommendation_table(recommendations: Sequence[Document], title: str = "") -
     """
     table = _table(title)
     table.add_column("", no_wrap=True, style="dim")
+    several = len({one.get("model") for one in recommendations}) > 1
     for one in recommendations:
-        table.add_column(str(one.get("hardware", "")), overflow="fold")
+        heading = str(one.get("hardware", ""))
+        if several:
+            heading = f"{one['model']} on {heading}"
+        table.add_column(heading, overflow="fold")
     _add_row(table, "feasible", [_verdict(one) for one in recommendations])
     reasons = [_reason(one) for one in recommendations]
     if any(reasons):

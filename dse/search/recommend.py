@@ -29,6 +29,7 @@ _ROWS: Final = 16
 class Recommendation:
     """What to deploy on one target, or the nearest miss where nothing keeps every limit."""
 
+    model: str
     hardware: str
     feasible: bool
     reason: str
@@ -39,6 +40,11 @@ class Recommendation:
     breakdown: dict[str, dict[str, float]]
     absent: dict[str, str]
     notes: list[str]
+
+    @property
+    def label(self) -> str:
+        """Model and hardware in one line."""
+        return f"{self.model} on {self.hardware}"
 
 
 @dataclass(frozen=True)
@@ -149,6 +155,7 @@ def _front(rows: list[_Row]) -> list[_Row]:
 
 def _line(row: _Row) -> dict[str, Any]:
     return {
+        "model": row.problem.model,
         "hardware": row.problem.target.name,
         "design": design_of(row.problem, row.index),
         "metrics": metrics_of(row.problem, row.priced),
@@ -164,6 +171,7 @@ def _recommendation(problems: Sequence[Problem], row: _Row) -> Recommendation:
     if int(outcome.reason) == int(Reason.UNSUPPORTED) and refusals:
         reason = f"{reason}: {refusals[0]}"
     return Recommendation(
+        model=problem.model,
         hardware=problem.target.name,
         feasible=row.feasible,
         reason=reason,

@@ -33,22 +33,23 @@ from dse.spec.workload import Workload
 from dse.units import describe
 
 
-def _one_model(raw: Any) -> Any:
-    if isinstance(raw, list | tuple):
-        raise fault(f"found {describe(raw)}; expected one model: a study is about one")
-    return raw
-
-
 def _as_list(raw: Any) -> Any:
     if isinstance(raw, list | tuple):
         if not raw:
-            raise fault("found an empty list; expected at least one target")
+            raise fault("found an empty list; expected at least one name")
         return raw
     return [raw]
 
 
+def _distinct(models: tuple[str, ...]) -> tuple[str, ...]:
+    for index, name in enumerate(models):
+        if name in models[:index]:
+            raise fault(f"found model {name!r} twice", (index,))
+    return models
+
+
 class _OneOrMore:
-    """JSON Schema of a field that takes one target or a list of them."""
+    """JSON Schema of a field that takes one item or a list of them."""
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -65,6 +66,9 @@ def _one_each(targets: tuple[Hardware, ...]) -> tuple[Hardware, ...]:
     return targets
 
 
+Models = Annotated[
+    tuple[Name, ...], BeforeValidator(_as_list), AfterValidator(_distinct), _OneOrMore()
+]
 Targets = Annotated[
     tuple[Annotated[Hardware, Named("hardware")], ...],
     BeforeValidator(_as_list),
@@ -106,7 +110,7 @@ class Study(Spec):
 
     study: Name
     description: str = ""
-    model: Annotated[Name, BeforeValidator(_one_model)]
+    model: Models
     hardware: Targets | None = None
     pools: Pools | None = None
     engine: EngineChoice
@@ -140,21 +144,16 @@ class Study(Spec):
 
     @field_validator("model")
     @classmethod
-    def _absolute(cls, model: str, info: ValidationInfo) -> str:
+    def _absolute(cls, models: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         """A file or folder by its absolute path, so that a resolved study runs from anywhere."""
-        try:
-            path = folder_of(info.context) / Path(model).expanduser()
-            exists = path.exists()
-        except (OSError, RuntimeError):  # too long a name; no home folder
-            raise fault(f"found {describe(model)}; expected a name or a path") from None
-        if exists:
-            return str(path.resolve())
-        if model.startswith((".", "/", "~")) or model.endswith(".json"):
-            raise fault(f"found {describe(model)}; no such file: {path}")
-        return model
+        return tuple(_located(model, info) for model in models)
+
+    def of_model(self, model: str) -> Study:
+        """The same study of one of its models."""
+        return self.model_copy(update={"model": (model,)})
 
     def targets(self) -> tuple[Target, ...]:
-        """One entry per recommendation: each target, or each pair of the pools' targets."""
+        """One entry per target, or per pair of the pools' targets."""
         if self.pools is None:
             return tuple(Target(one.name, one, one) for one in self.hardware or ())
         return tuple(
@@ -168,6 +167,19 @@ class Study(Spec):
         data = plain_data(self)
         assert isinstance(data, dict)
         return data
+
+
+def _located(model: str, info: ValidationInfo) -> str:
+    try:
+        path = folder_of(info.context) / Path(model).expanduser()
+        exists = path.exists()
+    except (OSError, RuntimeError):  # too long a name; no home folder
+        raise fault(f"found {describe(model)}; expected a name or a path") from None
+    if exists:
+        return str(path.resolve())
+    if model.startswith((".", "/", "~")) or model.endswith(".json"):
+        raise fault(f"found {describe(model)}; no such file: {path}")
+    return model
 
 
 def read_study(source: Source, overrides: Iterable[Override] = ()) -> Loaded[Study]:

@@ -126,21 +126,29 @@ def test_design_out_of_files(run: Run, tmp_path: Path) -> None:
     files = {
         "plain.json": design,
         "doc.json": {"schema": "dse.eval/1", "hardware": "h100-sxm", "design": design},
+        "told.json": {"model": "Llama-2-7B", "design": design},
         "result.json": {
             "schema": "dse.run/1",
             "recommendations": [
                 {"hardware": "h100-sxm", "feasible": False, "design": {"attention_tp": 4}},
-                {"hardware": "h100-sxm", "feasible": True, "design": design},
+                {
+                    "model": "Llama-2-7B",
+                    "hardware": "h100-sxm",
+                    "feasible": True,
+                    "design": design,
+                },
             ],
         },
     }
     found = []
     for name, data in files.items():
         (tmp_path / name).write_text(json.dumps(data))
-        ran = run("eval", "quickstart", "--design", tmp_path / name, "--json")
+        told = name in ("told.json", "result.json")
+        chosen = [] if told else ["--set", "model=Llama-2-7B"]
+        ran = run("eval", "quickstart", "--design", tmp_path / name, *chosen, "--json")
         assert ran.code == 0, ran.err
         found.append(ran.document["metrics"])
-    assert found[0] == found[1] == found[2]
+    assert all(one == found[0] for one in found)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +185,8 @@ def test_folder_of_a_studys_name_hides_no_study(
     (tmp_path / "quickstart").mkdir()
     (tmp_path / "design.json").write_text(DESIGN)
     monkeypatch.chdir(tmp_path)
-    assert run("eval", "quickstart", "--design", "design.json").code == 0
+    chosen = ("--set", "model=Llama-2-7B")
+    assert run("eval", "quickstart", "--design", "design.json", *chosen).code == 0
 
 
 def test_explain_document(run: Run) -> None:

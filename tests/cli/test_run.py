@@ -131,7 +131,10 @@ def test_nothing_feasible_is_3_and_says_why(run: Run, study: Path, tmp_path: Pat
     )
     assert ran.code == 3
     assert not ran.document["recommendations"][0]["feasible"]
-    assert "nothing feasible on h100-sxm: the promise on time per output token" in ran.err
+    assert (
+        "nothing feasible for Llama-3.1-8B on h100-sxm: the promise on time per output token"
+        in ran.err
+    )
     assert "by a factor of" in ran.err
     assert (tmp_path / "out" / "figures" / "breakdown.svg").exists()
 

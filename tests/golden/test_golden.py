@@ -18,7 +18,6 @@ HERE = Path(__file__).parent
 # Name -> (study, overrides that keep the space small).
 CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "quickstart": ("quickstart", []),
-    "quickstart-llama-3.1-8b": ("quickstart-llama-3.1-8b", []),
     "gpt-oss-120b-h100": ("gpt-oss-120b-h100", [("space.max_batch", "[32, 128]")]),
     "qwen3-32b-targets": (
         "qwen3-32b-targets",

@@ -36,8 +36,7 @@ def problem() -> Problem:
 
 
 def enumerated(problem: Problem, **kwargs: Any) -> Found:
-    kwargs.setdefault("block", 512)
-    kwargs.setdefault("row", 64)
+    kwargs.setdefault("longest", 512)
     return search.enumerate_designs(problem, **kwargs)
 
 
@@ -98,7 +97,7 @@ def test_float64_agrees_with_the_search(problem: Problem) -> None:
 
 
 def test_the_cut_does_not_matter(problem: Problem) -> None:
-    whole = enumerated(problem, block=1 << 20, row=1 << 20)
+    whole = enumerated(problem, longest=1 << 20)
     part = enumerated(problem)
     assert part.counts == whole.counts
     assert [value for value, _ in part.top] == pytest.approx([v for v, _ in whole.top], rel=1e-4)
@@ -132,7 +131,7 @@ def test_a_second_study_of_the_same_shape_compiles_nothing(problem: Problem) -> 
     other = problem_of(max_batch="{range: [10, 26, 1]}", chunk_tokens="[300, 400, 500]")
     target = replace(other.system.sink, memory_bandwidth_bytes_per_s=1e12)
     changed = replace(other.system, sink=target, budget_accelerators=4.0)
-    enumerated(Problem(other.target, changed, *_rest(other)))
+    enumerated(Problem(other.model, other.target, changed, *_rest(other)))
     assert QUICK_LAUNCH._cache_size() == before
 
 
@@ -166,7 +165,11 @@ def test_an_interrupt_keeps_what_was_finished(
 def test_a_grid_that_cannot_be_counted_is_refused(problem: Problem) -> None:
     axes = tuple(Axis(f"a{i}", tuple(range(1000))) for i in range(6))
     huge = Problem(
-        problem.target, problem.system, Grid("colocated", axes), *list(_rest(problem))[1:]
+        problem.model,
+        problem.target,
+        problem.system,
+        Grid("colocated", axes),
+        *list(_rest(problem))[1:],
     )
     with pytest.raises(DseError, match="narrow its largest axes, a0, a1 and a2"):
         search.enumerate_designs(huge)

@@ -57,7 +57,7 @@ def test_resolved_study_loads_to_an_equal_study_from_anywhere(
     )
     path.write_text(text)
     first = load_study(path)
-    assert first.model == str(tmp_path / "config.json")
+    assert first.model == (str(tmp_path / "config.json"),)
     written = dump_yaml(first.resolved())
     monkeypatch.chdir("/")
     second = load_study(written)
@@ -156,7 +156,7 @@ def test_link_serves_disaggregated_only() -> None:
     [
         ("hardware", "h200-smx", "hardware", "no hardware is named 'h200-smx'; did you mean"),
         ("hardware", ["h100", "h20o"], "hardware[1]", "did you mean 'h20'"),
-        ("hardware", [], "hardware", "empty list; expected at least one target"),
+        ("hardware", [], "hardware", "empty list; expected at least one name"),
         ("hardware", ["h100", "h100-sxm"], "hardware[1]", "found target 'h100-sxm' twice"),
         ("hardware", 100, "hardware", "found 100; expected a catalogue name, a path or a mapping"),
         ("hardware", "./nowhere.yaml", "hardware", "no such file"),
@@ -172,7 +172,8 @@ def test_link_serves_disaggregated_only() -> None:
         ("seed", -1, "seed", "found -1"),
         ("seed", 1.5, "seed", "found 1.5; expected a whole number"),
         ("model", 7, "model", "found 7; expected text"),
-        ("model", ["a", "b"], "model", "found a list of 2; expected one model"),
+        ("model", ["a", "a"], "model[1]", "found model 'a' twice"),
+        ("model", [], "model", "found an empty list"),
         ("model", "./nowhere/config.json", "model", "no such file"),
         ("model", "x" * 5000, "model", "expected a name or a path"),
         ("space", [1], "space", "expected a mapping with mode, replicas"),
@@ -215,4 +216,5 @@ def test_relative_files_start_at_the_folder_of_the_study(
 
 
 def test_hub_id_is_not_a_path() -> None:
-    assert load_study(study(model="meta-llama/Llama-2-7b-hf")).model == "meta-llama/Llama-2-7b-hf"
+    name = "meta-llama/Llama-2-7b-hf"
+    assert load_study(study(model=name)).model == (name,)
