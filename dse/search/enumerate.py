@@ -1,6 +1,6 @@
-"""Pricing every design of a grid, block by block, keeping only what is asked for.
+"""Pricing every design of a grid, row by row, keeping only what is asked for.
 
-A launch is one call of a compiled loop over consecutive blocks; launches are independent, so that
+A launch is one call of a compiled loop over consecutive rows; launches are independent, so that
 two of them run at the same time and an interrupt loses at most what is running.
 """
 
@@ -19,74 +19,72 @@ from dse.errors import DseError, one_of
 from dse.lower.study import Problem
 from dse.search.exact import Priced, price_designs
 from dse.search.found import Found, merged, reduced
-from dse.search.reduce import Block, Reduced, absorb, nothing, unpacked
+from dse.search.reduce import Reduced, Row, absorb, nothing, unpacked
 from dse.serving.evaluate import evaluate
 from dse.serving.reasons import Reason
 from dse.serving.types import System
-from dse.space.designs import Layout, Tables, block_deployment, layout
+from dse.space.designs import Layout, Tables, layout, row_deployment
 from dse.space.grid import Grid
-from dse.struct import Array
+from dse.struct import Array, Scalar
 
 # Dense models need fewer: their steps are nearly affine in the batch.
 DENSE_REFINEMENTS: Final = 2
 EXPERT_REFINEMENTS: Final = 3
-BLOCK: Final = 32_768
-ROW: Final = 1_024
+# Long enough for vector units, short enough for caches.
+LONGEST_ROW: Final = 32_768
 WORKERS: Final = 2
 # Up to this many designs are priced by interpretation: compiling would take longer.
 SMALL: Final = 24_000
 _DESIGNS_PER_LAUNCH: Final = 1 << 19
 
 Progress = Callable[[int, int], None]  # designs done, designs in all
-_barrier: Callable[[Block], Block] = jax.lax.optimization_barrier
+_barrier: Callable[[Row], Row] = jax.lax.optimization_barrier
 
 
-def launch_blocks(
+def launch_rows(
     system: System,
     tables: Tables,
     sign: Array,
-    first_block: Array,
-    n_blocks: Array,
+    first_row: Array,
+    n_rows: Array,
     *,
     cut: Layout,
     metric: str,
 ) -> Reduced:
-    """What `n_blocks` consecutive blocks hold. Everything but shapes and names is traced."""
+    """What `n_rows` consecutive rows hold. Everything but shapes and names is traced."""
 
     def body(i: Array, state: Reduced) -> Reduced:
-        first = (first_block + i) * cut.rows
+        row = first_row + i
         # Without the barrier the pricing would be fused into, and repeated by, each reduction.
-        priced = price_block(system, tables, sign, first, cut, metric)
-        return absorb(state, _barrier(priced), first)
+        priced = _barrier(price_row(system, tables, sign, row, cut, metric))
+        return absorb(state, priced, row)
 
-    end: Reduced = jax.lax.fori_loop(0, n_blocks, body, nothing())
+    end: Reduced = jax.lax.fori_loop(0, n_rows, body, nothing())
     return end
 
 
-launch = jax.jit(launch_blocks, static_argnames=("cut", "metric"))
+launch = jax.jit(launch_rows, static_argnames=("cut", "metric"))
 
 
-def price_block(
-    system: System, tables: Tables, sign: Array, first: Array, cut: Layout, metric: str
-) -> Block:
-    """The figures of one block that the reduction reads; rows past the end do not count."""
+def price_row(
+    system: System, tables: Tables, sign: Array, row: Array, cut: Layout, metric: str
+) -> Row:
+    """The figures of one row that the reduction reads."""
+    design, counted = row_deployment(tables, cut, row)
     n_refinements = EXPERT_REFINEMENTS if system.model.main.experts else DENSE_REFINEMENTS
-    outcome = evaluate(system, block_deployment(tables, cut, first), n_refinements)
-    shape = (cut.rows, cut.n_inner)
-    rows = first + jnp.arange(cut.rows, dtype=jnp.int32)[:, None]
-    counted = jnp.broadcast_to(rows < cut.n_outer, shape)
-    reason = jnp.broadcast_to(outcome.reason, shape)
+    outcome = evaluate(system, design, n_refinements)
+
+    def whole(values: Scalar) -> Array:
+        return jnp.broadcast_to(jnp.asarray(values), (cut.n_columns,))
+
+    reason = whole(outcome.reason)
     feasible = counted & (reason == int(Reason.OK))
-
-    def whole(name: str) -> Array:
-        return jnp.broadcast_to(jnp.asarray(outcome.metrics[name]), shape)
-
-    return Block(
-        score=jnp.where(feasible, sign * whole(metric), -jnp.inf),
-        speed=whole("output_tokens_per_s_per_user"),
-        rate=whole("output_tokens_per_s_per_accelerator"),
+    return Row(
+        score=jnp.where(feasible, sign * whole(outcome.metrics[metric]), -jnp.inf),
+        speed=whole(outcome.metrics["output_tokens_per_s_per_user"]),
+        rate=whole(outcome.metrics["output_tokens_per_s_per_accelerator"]),
         reason=reason,
-        miss=jnp.broadcast_to(outcome.miss, shape),
+        miss=whole(outcome.miss),
         counted=counted,
     )
 
@@ -95,27 +93,25 @@ def enumerate_designs(
     problem: Problem,
     progress: Progress | None = None,
     *,
-    block: int = BLOCK,
-    row: int = ROW,
+    longest: int = LONGEST_ROW,
     workers: int = WORKERS,
 ) -> Found:
     """Every design of the grid, priced in float32 by a compiled program.
 
-    The result does not depend on `block`, `row` or `workers`, except for the last bits of equal
-    scores. Raises DseError for a grid that cannot be counted.
+    The result does not depend on `workers`, nor (to the search's precision) on the longest row.
+    Raises DseError for a grid that cannot be counted.
     """
     try:
-        cut = layout(problem.grid, block, row)
+        cut = layout(problem.grid, longest)
     except OverflowError as error:
         raise DseError(
             f"space: {error}; narrow its largest axes, {one_of(_largest(problem.grid), 'and')}"
         ) from None
     run = _launcher(problem, cut)
     run(0, 0)  # compiles once, before the workers start
-    per_launch = max(_DESIGNS_PER_LAUNCH // (cut.rows * cut.n_inner), 1)
+    per_launch = max(_DESIGNS_PER_LAUNCH // cut.n_columns, 1)
     spans = [
-        (first, min(per_launch, cut.n_blocks - first))
-        for first in range(0, cut.n_blocks, per_launch)
+        (first, min(per_launch, cut.n_rows - first)) for first in range(0, cut.n_rows, per_launch)
     ]
     return merged(_gathered(run, spans, workers, progress, problem.grid.size))
 
@@ -128,17 +124,17 @@ def _launcher(problem: Problem, cut: Layout) -> Callable[[int, int], Found]:
     system, tables = jax.tree.map(_narrow, (problem.system, problem.tables))
     sign = np.float32(problem.goal.sign)
 
-    def run(first_block: int, n_blocks: int) -> Found:
+    def run(first_row: int, n_rows: int) -> Found:
         state = launch(
             system,
             tables,
             sign,
-            np.int32(first_block),
-            np.int32(n_blocks),
+            np.int32(first_row),
+            np.int32(n_rows),
             cut=cut,
             metric=problem.goal.metric,
         )
-        return unpacked(state, cut.n_inner)
+        return unpacked(state, cut)
 
     return run
 

@@ -1,15 +1,16 @@
-"""Reducing blocks of priced designs inside a compiled loop: memory does not grow with the grid."""
+"""Reducing rows of priced designs inside a compiled loop: memory does not grow with the grid."""
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dse.search.found import BINS, BINS_PER_OCTAVE, FIRST_OCTAVE, TOP, Found, Scored
 from dse.serving.reasons import Reason
+from dse.space.designs import Layout
 from dse.struct import Array
 
 N_REASONS = len(Reason)
@@ -33,8 +34,8 @@ class Reduced(NamedTuple):
     counts: Array  # [N_REASONS]
 
 
-class Block(NamedTuple):
-    """A block's figures, each [O, I]; `weight` 0 leaves a design out."""
+class Row(NamedTuple):
+    """A row's figures, each [n]; a design that is not counted is left out."""
 
     score: Array  # -inf where infeasible
     speed: Array
@@ -45,7 +46,7 @@ class Block(NamedTuple):
 
 
 def nothing() -> Reduced:
-    """The state before any block."""
+    """The state before any row."""
 
     def empty(n: int) -> Best:
         zero = jnp.zeros(n, jnp.int32)
@@ -54,24 +55,28 @@ def nothing() -> Reduced:
     return Reduced(empty(TOP), empty(BINS), empty(N_REASONS), jnp.zeros(N_REASONS, jnp.int32))
 
 
-def absorb(state: Reduced, block: Block, first_row: Array) -> Reduced:
-    """The state after a block whose first row is `first_row`; earlier designs win ties."""
-    n_columns = block.score.shape[1]
+def absorb(state: Reduced, priced: Row, row: Array) -> Reduced:
+    """The state after a row; earlier designs win ties."""
 
-    def at(score: Array, position: Array) -> Best:
-        return Best(score, first_row + position // n_columns, position % n_columns)
+    def at(score: Array, column: Array) -> Best:
+        return Best(score, jnp.full_like(column, row), column)
 
-    top_score, top_position = jax.lax.top_k(rounded(block.score).reshape(-1), TOP)
-    front_score, front_position = _by_bin(block)
-    miss_score, miss_position = _by_reason(block)
-    codes = jnp.arange(N_REASONS)[:, None, None]
-    counted = jnp.sum((block.reason == codes) & block.counted, axis=(1, 2), dtype=jnp.int32)
+    codes = jnp.arange(N_REASONS)[:, None]
+    counted = jnp.sum((priced.reason == codes) & priced.counted, axis=1, dtype=jnp.int32)
     return Reduced(
-        top=_top(state.top, at(top_score, top_position)),
-        front=_better(state.front, at(front_score, front_position)),
-        misses=_better(state.misses, at(miss_score, miss_position)),
+        top=_top(state.top, at(*_first(priced))),
+        front=_better(state.front, at(*_by_bin(priced))),
+        misses=_better(state.misses, at(*_by_reason(priced))),
         counts=state.counts + counted,
     )
+
+
+def _first(priced: Row) -> tuple[Array, Array]:
+    """The best scores of a row, best first, and where; a short row is padded."""
+    short = max(TOP - priced.score.size, 0)
+    score = jnp.pad(rounded(priced.score), (0, short), constant_values=_NONE)
+    best: tuple[Array, Array] = jax.lax.top_k(score, TOP)
+    return best
 
 
 def rounded(score: Array) -> Array:
@@ -81,28 +86,27 @@ def rounded(score: Array) -> Array:
     return jnp.where(jnp.isfinite(score), near, score)
 
 
-def _by_bin(block: Block) -> tuple[Array, Array]:
+def _by_bin(priced: Row) -> tuple[Array, Array]:
     """Best rate of the feasible designs in each bin of speed, and where; see `found.bin_of`."""
-    speed = block.speed.astype(jnp.float32)
+    speed = priced.speed.astype(jnp.float32)
     bits = jax.lax.bitcast_convert_type(speed, jnp.int32) >> (23 - 4)
-    bins = jnp.clip(bits - (127 + FIRST_OCTAVE) * BINS_PER_OCTAVE, 0, BINS - 1).reshape(-1)
-    rate = jnp.where(block.score > _NONE, block.rate, _NONE).reshape(-1)
+    bins = jnp.clip(bits - (127 + FIRST_OCTAVE) * BINS_PER_OCTAVE, 0, BINS - 1)
+    rate = jnp.where(priced.score > _NONE, priced.rate, _NONE)
     best = jnp.full(BINS, _NONE, rate.dtype).at[bins].max(rate)
-    position = jnp.arange(rate.size, dtype=jnp.int32)
+    column = jnp.arange(rate.size, dtype=jnp.int32)
     far = jnp.int32(rate.size)
-    winner = jnp.where((rate == best[bins]) & (rate > _NONE), position, far)
-    where = jnp.full(BINS, far).at[bins].min(winner)
-    return best, where
+    winner = jnp.where((rate == best[bins]) & (rate > _NONE), column, far)
+    return best, jnp.full(BINS, far).at[bins].min(winner)
 
 
-def _by_reason(block: Block) -> tuple[Array, Array]:
+def _by_reason(priced: Row) -> tuple[Array, Array]:
     """Smallest miss of the designs of each reason, negated, and where."""
     codes = jnp.arange(N_REASONS)[:, None]
-    is_reason = (block.reason.reshape(-1) == codes) & block.counted.reshape(-1) & (codes > 0)
-    score = jnp.where(is_reason, -block.miss.reshape(-1), _NONE)
+    is_reason = (priced.reason == codes) & priced.counted & (codes > 0)
+    score = jnp.where(is_reason, -priced.miss, _NONE)
     best = jnp.max(score, axis=1)
-    position = jnp.arange(score.shape[1], dtype=jnp.int32)
-    where = jnp.min(jnp.where(score == best[:, None], position, score.shape[1]), axis=1)
+    column = jnp.arange(score.shape[1], dtype=jnp.int32)
+    where = jnp.min(jnp.where(score == best[:, None], column, score.shape[1]), axis=1)
     return best, where
 
 
@@ -118,14 +122,13 @@ def _top(old: Best, new: Best) -> Best:
     return Best(score, joined.row[where], joined.column[where])
 
 
-def unpacked(state: Reduced, n_columns: int) -> Found:
+def unpacked(state: Reduced, cut: Layout) -> Found:
     """The state as indices of the grid."""
     host: Reduced = jax.device_get(state)
 
     def scored(best: Best) -> dict[int, Scored]:
-        index = best.row.astype(np.int64) * n_columns + best.column
-        found = enumerate(zip(best.score, index, strict=True))
-        return {key: (float(s), int(i)) for key, (s, i) in found if s > -np.inf}
+        found = enumerate(zip(*(one.tolist() for one in best), strict=True))
+        return {key: (s, cut.design(r, c)) for key, (s, r, c) in found if s > -math.inf}
 
     counts: Any = host.counts
     return Found(

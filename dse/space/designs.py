@@ -1,12 +1,12 @@
 """From positions on the axes, or weights over them, to the deployments that are priced.
 
-A block of designs is a rectangle: every combination of O leading positions with all I trailing
-ones. What depends on leading axes alone has shape [O, 1], on trailing ones [1, I], on neither
-[1, 1]; the pricing broadcasts, so that shared work is done once per block.
+Designs are priced a row at a time: neighbours that differ on the last axes alone. What depends on
+the other axes only has shape [1], and the pricing broadcasts it: shared work is done once per row.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -49,48 +49,79 @@ class Tables:
 
 
 class Layout(NamedTuple):
-    """How a grid is cut into blocks: `n_outer` rows of `n_inner` designs, O rows to a block."""
+    """How a grid is cut into rows of designs that are priced together.
+
+    A row holds all combinations of the last `n_trailing` axes with `part` neighbouring positions of
+    the axis before them, and one position of every other axis.
+    """
 
     sizes: tuple[int, ...]
-    n_trailing: int  # axes inside a row
-    n_outer: int
-    n_inner: int
-    rows: int  # O
+    n_trailing: int
+    part: int
 
     @property
-    def n_blocks(self) -> int:
-        return -(-self.n_outer // self.rows)
+    def trailing(self) -> tuple[int, ...]:
+        return self.sizes[len(self.sizes) - self.n_trailing :]
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """The axes before, the last of them in parts; one of a single position where none is."""
+        return self.sizes[: len(self.sizes) - self.n_trailing] or (1,)
+
+    @property
+    def n_parts(self) -> int:
+        """Rows that the axis in parts takes."""
+        return -(-self.leading[-1] // self.part)
+
+    @property
+    def n_rows(self) -> int:
+        return math.prod(self.leading[:-1]) * self.n_parts
+
+    @property
+    def n_columns(self) -> int:
+        """Designs of a row, those past the end of the axis in parts included."""
+        return self.part * math.prod(self.trailing)
+
+    def design(self, row: int, column: int) -> int:
+        """Index in the grid; it grows with the row, and with the column inside a row."""
+        n_trailing = math.prod(self.trailing)
+        before, part = divmod(row, self.n_parts)
+        position, rest = divmod(column, n_trailing)
+        return (before * self.leading[-1] + part * self.part + position) * n_trailing + rest
 
 
-def layout(grid: Grid, block: int, row: int) -> Layout:
-    """Rows as long as possible up to `row` designs, and as many of them as make up `block`.
+def layout(grid: Grid, longest: int) -> Layout:
+    """Rows as long as possible up to `longest` designs.
 
     Raises OverflowError where the rows of the grid cannot be counted in 32 bits.
     """
-    n_inner, n_trailing = 1, 0
+    n_columns, n_trailing = 1, 0
     for size in reversed(grid.sizes):
-        if n_inner * size > row:
+        if n_columns * size > longest:
             break
-        n_inner, n_trailing = n_inner * size, n_trailing + 1
-    n_outer = grid.size // n_inner
-    rows = min(max(block // n_inner, 1), 1 << (n_outer - 1).bit_length())
-    if n_outer + rows > _LARGEST_INDEX:
+        n_columns, n_trailing = n_columns * size, n_trailing + 1
+    cut = Layout(grid.sizes, n_trailing, 1)
+    size = cut.leading[-1]
+    n_parts = -(-size // max(longest // n_columns, 1))
+    cut = cut._replace(part=-(-size // n_parts))
+    if cut.n_rows > _LARGEST_INDEX:
         raise OverflowError(f"{grid.size} designs are more than can be counted")
-    return Layout(grid.sizes, n_trailing, n_outer, n_inner, rows)
+    return cut
 
 
-def block_digits(cut: Layout, names: tuple[str, ...], first: Array) -> dict[str, Array]:
-    """Positions of the rows first .. first + O: [O, 1] on leading axes, [1, I] on trailing ones.
+def row_digits(cut: Layout, names: tuple[str, ...], row: Array) -> tuple[dict[str, Array], Array]:
+    """(positions of a row's designs, [1] on leading and [n] on trailing axes; which of them exist).
 
-    Rows past the end repeat the last one.
+    Designs past the end of the axis in parts repeat its last position and do not count.
     """
-    n_leading = len(names) - cut.n_trailing
-    outer = jnp.minimum(first + jnp.arange(cut.rows, dtype=jnp.int32), cut.n_outer - 1)
-    inner = jnp.arange(cut.n_inner, dtype=jnp.int32)
-    leading = _digits(outer, cut.sizes[:n_leading])
-    trailing = _digits(inner, cut.sizes[n_leading:])
-    digits = [d[:, None] for d in leading] + [d[None, :] for d in trailing]
-    return dict(zip(names, digits, strict=True))
+    column = jnp.arange(cut.n_columns, dtype=jnp.int32)
+    *before, part = _digits(row[None], (*cut.leading[:-1], cut.n_parts))
+    inside, *trailing = _digits(column, (cut.part, *cut.trailing))
+    position, last = part * cut.part + inside, cut.leading[-1] - 1
+    digits = [*before, jnp.minimum(position, last), *trailing]
+    # Without leading axes the one of a single position has no name.
+    named = zip(names, digits[len(digits) - len(names) :], strict=True)
+    return dict(named), position <= last
 
 
 def _digits(index: Array, sizes: tuple[int, ...]) -> list[Array]:
@@ -101,13 +132,14 @@ def _digits(index: Array, sizes: tuple[int, ...]) -> list[Array]:
     return digits[::-1]
 
 
-def block_deployment(tables: Tables, cut: Layout, first: Array) -> Deployment:
-    """The deployments of a block, broadcastable to [O, I]; one field has the full shape."""
-    design = gathered(tables, block_digits(cut, tables.names, first))
-    batch = jnp.broadcast_to(design.decode.max_batch, (cut.rows, cut.n_inner))
+def row_deployment(tables: Tables, cut: Layout, row: Array) -> tuple[Deployment, Array]:
+    """(a row's deployments, broadcastable to [n] with one field of that shape; which count)."""
+    digits, counted = row_digits(cut, tables.names, row)
+    design = gathered(tables, digits)
+    batch = jnp.broadcast_to(design.decode.max_batch, (cut.n_columns,))
     decode = replace(design.decode, max_batch=batch)
     prefill = decode if tables.mode == COLOCATED else design.prefill
-    return replace(design, decode=decode, prefill=prefill)
+    return replace(design, decode=decode, prefill=prefill), counted
 
 
 def gathered(tables: Tables, digits: Mapping[str, Any]) -> Deployment:

@@ -17,7 +17,7 @@ COLOCATED: Final = "colocated"
 DISAGGREGATED: Final = "disaggregated"
 
 # Most significant first: what decides shapes and weights stands outside, what only scales with the
-# load inside, so that a block of neighbours shares as much of the pricing as possible.
+# load inside, so that a row of neighbours shares as much of the pricing as possible.
 COLOCATED_ORDER: Final = (
     "weight_dtype",
     "activation_dtype",
@@ -31,7 +31,7 @@ COLOCATED_ORDER: Final = (
     "chunk_tokens",
     "max_batch",
 )
-# The prefill pool inside: it is priced once per block, whatever the decode pool is.
+# The prefill pool inside: it is priced once per row, whatever the decode pool is.
 _DECODE_ORDER = (*COLOCATED_ORDER[:7], "workers", "draft_tokens", "max_batch")
 _PREFILL_ORDER = (*COLOCATED_ORDER[:7], "workers", "chunk_tokens")
 DISAGGREGATED_ORDER: Final = (

@@ -111,19 +111,16 @@ def problem_of(kind: str, chunks: int = 16_384) -> Problem:
 
 
 def work_per_design(problem: Problem) -> Work:
-    """Operations of one block of the search over its designs, loops counted as they run."""
-    cut = layout(problem.grid, search.BLOCK, search.ROW)
+    """Operations of one row of the search over its designs, loops counted as they run."""
+    cut = layout(problem.grid, search.LONGEST_ROW)
     system, tables = jax.tree.map(
         lambda leaf: np.asarray(leaf, np.float32), (problem.system, problem.tables)
     )
     jaxpr = jax.make_jaxpr(
-        lambda s, t, first: search.price_block(
-            s, t, jnp.float32(1.0), first, cut, problem.goal.metric
-        )
+        lambda s, t, row: search.price_row(s, t, jnp.float32(1.0), row, cut, problem.goal.metric)
     )(system, tables, np.int32(0))
     work = work_of(jaxpr)
-    n = cut.rows * cut.n_inner
-    return Work(work.flops / n, work.transcendentals / n)
+    return Work(work.flops / cut.n_columns, work.transcendentals / cut.n_columns)
 
 
 @pytest.mark.parametrize("kind", list(MODELS))

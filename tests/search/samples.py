@@ -16,7 +16,7 @@ QUICK: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
 }
 QUICK_LAUNCH = jax.jit(
-    search.launch_blocks, static_argnames=("cut", "metric"), compiler_options=QUICK
+    search.launch_rows, static_argnames=("cut", "metric"), compiler_options=QUICK
 )
 
 SMALL = """

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.search.found import BINS, TOP, Found, bin_of, merged, reduced
-from dse.search.reduce import Block, absorb, nothing, unpacked
+from dse.search.reduce import Row, absorb, nothing, unpacked
+from dse.space.designs import Layout
 
 absorbed = jax.jit(absorb)
 
@@ -55,18 +56,17 @@ def test_parts_merge_to_the_whole_in_any_order(seed: int, ties: int, cuts: list[
 @settings(max_examples=10)
 @given(seed=st.integers(0, 10**6), ties=st.integers(2, 50))
 def test_the_device_reduces_as_numpy_does(seed: int, ties: int) -> None:
-    n_columns, n_rows, n = 37, 8, 37 * 8 * 3 - 37 * 5
+    n = 900
     data = figures(n, seed, ties)
+    cut = Layout((9, 100), 1, 4)  # the last of three rows is a quarter full
     state = nothing()
-    for first in range(0, 24, n_rows):
-        rows = np.minimum(np.arange(first, first + n_rows), n // n_columns - 1)
-        block = {key: v.reshape(-1, n_columns)[rows] for key, v in data.items()}
-        counted = np.broadcast_to(
-            np.arange(first, first + n_rows)[:, None] < n // n_columns, (n_rows, n_columns)
-        )
-        block["score"] = np.where(counted, block["score"], -np.inf).astype(np.float32)
-        state = absorbed(state, Block(**block, counted=counted), np.int32(first))
-    assert unpacked(state, n_columns) == reduced(**data)
+    for row in range(cut.n_rows):
+        where = np.asarray([cut.design(row, column) for column in range(cut.n_columns)])
+        counted = where < n
+        part = {key: v[np.minimum(where, n - 1)] for key, v in data.items()}
+        part["score"] = np.where(counted, part["score"], -np.inf).astype(np.float32)
+        state = absorbed(state, Row(**part, counted=counted), np.int32(row))
+    assert unpacked(state, cut) == reduced(**data)
 
 
 def test_the_best_is_the_first_among_equals() -> None:

@@ -1,4 +1,4 @@
-"""Positions, blocks and simplex weights give the same deployments."""
+"""Positions, rows and simplex weights give the same deployments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.lower.study import Problem, lower_study
-from dse.space.designs import block_deployment, digit_arrays, gathered, layout, relaxed
+from dse.space.designs import digit_arrays, gathered, layout, relaxed, row_deployment, row_digits
 from dse.space.grid import Axis, Grid
 from dse.spec.study import load_study
 
@@ -107,35 +107,43 @@ def test_formats_are_those_of_their_dtypes(mode: str) -> None:
 
 
 @MODES
-@pytest.mark.parametrize(("block", "row"), [(64, 8), (1 << 20, 1 << 20), (1, 1)])
-def test_a_block_holds_the_designs_of_its_rows(mode: str, block: int, row: int) -> None:
+@pytest.mark.parametrize("longest", [1, 5, 16, 100, 1 << 20])
+def test_a_row_holds_the_designs_of_its_index(mode: str, longest: int) -> None:
     problem = PROBLEMS[mode]
-    cut = layout(problem.grid, block, row)
-    first = (cut.n_outer - 1) // cut.rows * cut.rows
-    whole = block_deployment(problem.tables, cut, jnp.int32(first))
-    n_rows = min(cut.rows, cut.n_outer - first)
-    indices = [(first + r) * cut.n_inner + c for r in range(n_rows) for c in range(cut.n_inner)]
-    single = gathered(problem.tables, digit_arrays(problem.grid, indices))
-    for a, b in zip(leaves(whole), leaves(single), strict=True):
-        spread = np.broadcast_to(a, (cut.rows, cut.n_inner))[:n_rows].reshape(-1)
-        wanted = np.broadcast_to(b, spread.shape).astype(spread.dtype)
-        np.testing.assert_array_equal(spread, wanted)
+    cut = layout(problem.grid, longest)
+    for row in {0, cut.n_parts - 1, cut.n_rows // 2, cut.n_rows - 1}:
+        whole, counted = row_deployment(problem.tables, cut, jnp.int32(row))
+        columns = np.flatnonzero(counted)
+        single = gathered(
+            problem.tables, digit_arrays(problem.grid, [cut.design(row, int(c)) for c in columns])
+        )
+        for a, b in zip(leaves(whole), leaves(single), strict=True):
+            spread = np.broadcast_to(a, (cut.n_columns,))[columns]
+            wanted = np.broadcast_to(b, spread.shape).astype(spread.dtype)
+            np.testing.assert_array_equal(spread, wanted)
 
 
-@MODES
-def test_blocks_cover_the_grid(mode: str) -> None:
-    grid = PROBLEMS[mode].grid
-    for block, row in [(1, 1), (100, 7), (4096, 64), (1 << 22, 1 << 22)]:
-        cut = layout(grid, block, row)
-        assert cut.n_outer * cut.n_inner == grid.size
-        assert (cut.n_blocks - 1) * cut.rows < cut.n_outer <= cut.n_blocks * cut.rows
-        assert cut.n_inner <= max(row, 1)
+@pytest.mark.parametrize(
+    ("sizes", "longest"),
+    [([7], 3), ([7], 99), ([5, 11], 25), ([2, 11, 3], 12), ([3, 1, 4], 4), ([2, 3, 5], 30)],
+)
+def test_rows_hold_every_design_once_in_order(sizes: list[int], longest: int) -> None:
+    axes = tuple(Axis(f"a{i}", tuple(range(n))) for i, n in enumerate(sizes))
+    grid = Grid("colocated", axes)
+    cut = layout(grid, longest)
+    seen: list[int] = []
+    for row in range(cut.n_rows):
+        _, counted = row_digits(cut, grid.names, jnp.int32(row))
+        seen += [cut.design(row, int(column)) for column in np.flatnonzero(counted)]
+    assert seen == list(range(grid.size))
+    assert cut.n_columns <= longest
+    assert cut.n_rows * cut.n_columns < 2 * grid.size
 
 
 def test_more_rows_than_32_bits_are_refused() -> None:
     axes = tuple(Axis(f"a{i}", tuple(range(1000))) for i in range(6))
     with pytest.raises(OverflowError, match=str(1000**6)):
-        layout(Grid("colocated", axes), 16384, 1024)
+        layout(Grid("colocated", axes), 16384)
 
 
 def test_pools_that_share_a_domain_use_its_links() -> None:
