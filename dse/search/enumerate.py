@@ -109,7 +109,8 @@ def enumerate_designs(
         ) from None
     run = _launcher(problem, cut)
     run(0, 0)  # compiles once, before the workers start
-    per_launch = max(_DESIGNS_PER_LAUNCH // cut.n_columns, 1)
+    per_worker = -(-cut.n_rows // workers)
+    per_launch = max(min(_DESIGNS_PER_LAUNCH // cut.n_columns, per_worker), 1)
     spans = [
         (first, min(per_launch, cut.n_rows - first)) for first in range(0, cut.n_rows, per_launch)
     ]
