@@ -8,6 +8,7 @@ added here. Modules of sub-commands import what is heavy inside the function.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -59,6 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.flush()
     except OSError:
         give_up_output()
+    if code == INTERRUPTED and "jax" in sys.modules:
+        # Compiled work may still run in threads of its own; Python must not tear down under it.
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)
     sys.exit(code)
 
 
