@@ -203,15 +203,18 @@ def _operating_point_jvp(
     (theta,), (theta_dot,) = primals, tangents
     batch, priced = operating_point(problem, theta)
 
-    def residual(parameters: Any, b: Array) -> Array:
-        at = problem.price(parameters, b)
-        return problem.margin(parameters, b, (at.decode_s, at.prompt_s))
+    def at(parameters: Any, b: Array) -> tuple[Array, Priced]:
+        steps = problem.price(parameters, b)
+        return problem.margin(parameters, b, (steps.decode_s, steps.prompt_s)), steps
 
     cap, cap_dot = jax.jvp(problem.cap, (theta,), (theta_dot,))
-    _, by_theta = jax.jvp(lambda t: residual(t, batch), (theta,), (theta_dot,))
-    _, slope = jax.jvp(lambda b: residual(theta, b), (batch,), (jnp.ones_like(batch),))
+    _, (by_theta, priced_by_theta) = jax.jvp(lambda t: at(t, batch), (theta,), (theta_dot,))
+    one = jnp.ones_like(batch)
+    _, (slope, priced_by_batch) = jax.jvp(lambda b: at(theta, b), (batch,), (one,))
     rises = jnp.abs(slope) > 1e-20
     moved = jnp.where(rises, -by_theta / jnp.where(rises, slope, 1.0), 0.0)
     batch_dot = jnp.where(batch >= cap * (1.0 - 1e-6), cap_dot, moved)
-    _, priced_dot = jax.jvp(problem.price, (theta, batch), (theta_dot, batch_dot))
+    priced_dot = Priced(
+        *(t + b * batch_dot for t, b in zip(priced_by_theta, priced_by_batch, strict=True))
+    )
     return (batch, priced), (batch_dot, priced_dot)

@@ -22,9 +22,9 @@ def gated_wait(
     """Mean seconds that a prompt spends beyond its own work, on a replica that also decodes.
 
     What arrives during a step is prefilled in the next one, together with the others that came: the
-    queue is gated, and a prompt waits for the step in progress and for the others in its own. With C the mean
-    step, s the work of a prompt, rho = X s, psi the share of prompts that fill a chunk budget (0:
-    gated, 1: first come first served), kappa = 1 - psi:
+    queue is gated, and a prompt waits for the step in progress and for the others in its own. With
+    C the mean step, s the work of a prompt, rho = X s, psi the share of prompts that fill a chunk
+    budget (0: gated, 1: first come first served), kappa = 1 - psi:
         k2 = X E[s^2] C / (1 - rho^2);  c1 = (k2 + C^2) / C;  wait = c1 (1 + kappa rho + rho) / 2
     `rate` is requests/s of the replica, `work_s` what a prompt adds to the steps that carry it,
     `step_s` a step without prompts, `chunks` = S / chunk budget of the replica.
