@@ -35,7 +35,6 @@ few = settings(max_examples=2, derandomize=True, deadline=None)
 # families is in their steps (`test_steps.py`).
 DEPLOYMENTS = [
     ("dense", "colocated", GOODPUT),
-    ("sliding", "colocated", GOODPUT),
     ("compressed", "colocated", GOODPUT),
     ("delta", "colocated", GOODPUT),
     ("dense", "colocated", CLOSED),
@@ -157,9 +156,8 @@ def test_a_closed_loop_with_more_clients_serves_no_less() -> None:
     assert np.all(after >= before * (1 - ROOT))
 
 
-@pytest.mark.parametrize("mode", ["colocated", "disaggregated"])
-def test_vmap_and_a_loop_agree_with_arrays(mode: str) -> None:
-    at = drawn("dense", mode, GOODPUT, 11)
+def test_vmap_and_a_loop_agree_with_arrays() -> None:
+    at = drawn("dense", "colocated", GOODPUT, 11)
     wide = price(at).metrics
     axes = jax.tree.map(lambda _: 0, at.system)
     axes = replace(axes, model=jax.tree.map(lambda _: None, at.system.model))
@@ -230,8 +228,7 @@ def test_seconds_may_be_counted_in_another_unit(family: str, mode: str, kind: st
 
 
 @pytest.mark.parametrize(
-    ("family", "mode"),
-    [("dense", "colocated"), ("compressed", "colocated"), ("dense", "disaggregated")],
+    ("family", "mode"), [("compressed", "colocated"), ("dense", "disaggregated")]
 )
 def test_single_precision_agrees_to_four_digits(family: str, mode: str) -> None:
     at = drawn(family, mode, GOODPUT, 31)

@@ -18,7 +18,7 @@ from tests.support import FAMILIES, Case, case, loads, replace, scaled, steps, v
 
 families = pytest.mark.parametrize("family", FAMILIES)
 seeds = st.integers(0, 2**32 - 1)
-few = settings(max_examples=3, derandomize=True, deadline=None)
+few = settings(max_examples=2, derandomize=True, deadline=None)
 SLACK = 1e-9
 
 

@@ -101,9 +101,11 @@ def test_more_refinements_never_move_away() -> None:
     assert errors[2] < 1e-3 * exact
 
 
-def simulated_gate(rate: float, work: float, step: float, rng: np.random.Generator) -> float:
+def simulated_gate(
+    rate: float, work: float, step: float, n: int, rng: np.random.Generator
+) -> float:
     """Mean time from arrival to first token less a prompt's own, when a step takes all who wait."""
-    arrivals = np.cumsum(rng.exponential(1.0 / rate, 20_000))
+    arrivals = np.cumsum(rng.exponential(1.0 / rate, n))
     now, i, waits = 0.0, 0, []
     while i < arrivals.size:
         waiting = np.searchsorted(arrivals, now, side="right")
@@ -118,7 +120,7 @@ def simulated_gate(rate: float, work: float, step: float, rng: np.random.Generat
 def test_the_gated_wait_against_a_queue_played_event_by_event(rho: float) -> None:
     step, work = 0.02, 0.05
     rate = rho / work
-    played = simulated_gate(rate, work, step, np.random.default_rng(2))
+    played = simulated_gate(rate, work, step, int(75_000 * rho), np.random.default_rng(2))
     # prompts far smaller than a chunk budget: all who wait are taken at once
     found = float(gated_wait(rate, work, 0.0, step, 1e-3))
     assert found == pytest.approx(played, rel=0.08)
