@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from dse import catalog
 from dse.arch import load_model
@@ -31,6 +32,8 @@ from dse.spec.load import load
 from dse.struct import replace
 
 N = 64
+# Examples of a property whose formula is cheap, the same in every run.
+SOME = settings(max_examples=25, derandomize=True, deadline=None)
 # Fusing repeats work in long chains of small operations: without it XLA compiles several times
 # faster, and the numbers are the same.
 QUICK: dict[str, Any] = {

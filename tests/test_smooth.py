@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.smooth import logistic_cdf, padded, power_sum, ramp, soft_choice
+from tests.support import SOME
 
 POSITIVE = st.floats(1e-12, 1e12)
 EXPONENTS = [1, 1.35, 2, 3, 8]
 
 
+@SOME
 @given(x=POSITIVE, y=POSITIVE)
 @pytest.mark.parametrize("p", EXPONENTS)
 def test_a_power_sum_is_the_root_of_summed_powers(p: float, x: float, y: float) -> None:
@@ -28,12 +30,14 @@ def test_a_power_sum_is_the_root_of_summed_powers(p: float, x: float, y: float) 
     assert hi * (1 - 1e-12) <= found <= (x + y) * (1 + 1e-12)
 
 
+@SOME
 @given(x=POSITIVE, tile=st.floats(1.0, 256.0))
 def test_padding_is_the_power_sum_of_four(x: float, tile: float) -> None:
     with jax.enable_x64(True):
         assert float(padded(x, tile)) == pytest.approx(float(power_sum(x, tile, 4)), rel=1e-9)
 
 
+@SOME
 @given(x=POSITIVE, y=POSITIVE)
 def test_a_choice_never_beats_the_better_one(x: float, y: float) -> None:
     with jax.enable_x64(True):

@@ -58,7 +58,7 @@ def prefill_intensity(
     weight_bytes: Scalar,
     kv_bytes_per_token: Scalar,
 ) -> Scalar:
-    """Flops per byte of a prompt chunk of c rows behind a cached prefix: 2 P c / (W + prefix kv)."""
+    """Flops per byte of a chunk of c rows behind a cached prefix: 2 P c / (W + prefix kv)."""
     return 2.0 * parameters * chunk / (weight_bytes + prefix * kv_bytes_per_token)
 
 

@@ -18,7 +18,7 @@ from dse.cost.attention import (
     visible_rows,
 )
 from dse.cost.types import AttentionKind, DecodeLoad, PrefillLoad
-from tests.support import case, engine, formats, model, pool, replace, target
+from tests.support import SOME, case, engine, formats, model, pool, replace, target
 
 LENGTHS = st.tuples(st.integers(0, 300), st.integers(1, 200))
 
@@ -85,6 +85,7 @@ NAMES = ["full", "sliding", "chunked", "selected", "c4", "c128"]
 
 
 @pytest.mark.parametrize(("attention", "seen"), CASES, ids=NAMES)
+@SOME
 @given(lengths=LENGTHS)
 def test_pairs_are_the_sum_of_what_each_query_sees(attention, seen, lengths) -> None:
     """Causal: query t sees itself and what came before; a prefix is seen but asks nothing."""
@@ -106,6 +107,7 @@ def test_rows_that_one_query_reads(attention, seen, context: int) -> None:
         assert found == seen(context)
 
 
+@SOME
 @given(lengths=LENGTHS)
 def test_chunks_of_a_prompt_have_the_pairs_of_the_whole(lengths: tuple[int, int]) -> None:
     prefix, rows = (float(x) for x in lengths)
@@ -118,12 +120,24 @@ def test_chunks_of_a_prompt_have_the_pairs_of_the_whole(lengths: tuple[int, int]
         assert float(parts) == pytest.approx(float(whole), rel=1e-12)
 
 
+def test_a_few_rows_behind_a_long_prefix_keep_their_pairs_in_single_precision() -> None:
+    start, end = 999_936, 1_000_000
+    single = np.float32(start), np.float32(end)
+    for attention, seen in CASES:
+        expected = sum(seen(t) for t in range(start + 1, end + 1))
+        found = float(visible_pairs(attention, *single))
+        assert found == pytest.approx(expected, rel=1e-3)
+    scored = float(index_pairs(C4, *single))
+    assert scored == pytest.approx(sum(range(start + 1, end + 1)) / 4, rel=1e-6)
+
+
 def test_rounding_up_compressed_rows_adds_one_row_at_most() -> None:
     for context in range(1, 1000):
         exact = min(context, 32) + -(-context // 128)
         assert 0.0 <= exact - float(visible_rows(C128, float(context))) < 1.0
 
 
+@SOME
 @given(lengths=LENGTHS)
 def test_an_indexer_scores_every_compressed_row(lengths: tuple[int, int]) -> None:
     prefix, rows = lengths

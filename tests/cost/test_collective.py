@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dse.cost.collective import all_gather_time, all_reduce_time, all_to_all_time, hop_time
 from dse.cost.types import Engine, Target
-from tests.support import engine, replace, target
+from tests.support import SOME, engine, replace, target
 
 SIZES = st.floats(1.0, 1e10)
 
@@ -49,6 +49,7 @@ def two_shot(size: float, n: int) -> float:
     return 20e-6 + 2 * (n - 1) / n * size / 50e9
 
 
+@SOME
 @given(size=SIZES, n=st.sampled_from([2, 4, 8]))
 def test_all_reduce_lies_between_one_shot_and_two_shot(size: float, n: int) -> None:
     found = float(all_reduce_time(size, float(n), box(), plain_engine()))
@@ -117,6 +118,7 @@ def test_a_torus_uses_every_dimension() -> None:
     assert one == pytest.approx(3 * three)
 
 
+@SOME
 @given(size=SIZES, factor=st.floats(1e-3, 1e3))
 def test_bytes_may_be_counted_in_another_unit(size: float, factor: float) -> None:
     by = plain_engine()

@@ -10,12 +10,23 @@ from hypothesis import strategies as st
 from dse.cost.gemm import gemm_kernels, local_shape
 from dse.cost.law import compute_time, kernel_time, serial_time, times
 from dse.cost.memory import weight_bytes
-from tests.support import case, engine, formats, model, pool, replace, target, without_ceilings
+from tests.support import (
+    SOME,
+    case,
+    engine,
+    formats,
+    model,
+    pool,
+    replace,
+    target,
+    without_ceilings,
+)
 
 LAW = engine("generic").law
 POSITIVE = st.floats(1e-9, 1e3)
 
 
+@SOME
 @given(compute=POSITIVE, memory=POSITIVE)
 def test_a_kernel_takes_at_least_the_longer_side_and_at_most_both(
     compute: float, memory: float

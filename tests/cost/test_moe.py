@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
@@ -35,6 +36,12 @@ def test_active_experts_at_the_ends() -> None:
     assert float(active_share(1.0, 4.0, 4.0)) == pytest.approx(1.0, abs=1e-8)
     assert float(active_share(1e5, 8.0, 256.0)) == pytest.approx(1.0)
     assert float(active_share(0.0, 8.0, 256.0)) == 0.0
+
+
+def test_active_experts_have_a_slope_in_single_precision_where_every_expert_is_picked() -> None:
+    k = np.float32(4.0)
+    slope = jax.grad(lambda tokens: active_share(tokens, k, k))(np.float32(3.0))
+    assert float(slope) == pytest.approx(0.0, abs=1e-6)
 
 
 @pytest.mark.parametrize(("k", "ranks"), [(8, 4), (8, 16), (6, 8)])
