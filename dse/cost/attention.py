@@ -36,10 +36,16 @@ def visible_rows(kind: AttentionKind, context: Scalar) -> Array:
     return rows
 
 
-def _summed_minimum(n: Scalar, limit: Scalar) -> Array:
-    """sum_{t=1..n} min(t, limit), exact for whole n and limit."""
-    inside = jnp.minimum(n, limit)
-    return inside * (inside + 1.0) / 2.0 + (n - inside) * limit
+def _summed(start: Scalar, end: Scalar) -> Scalar:
+    """sum_{t=start+1..end} t, without the difference of two squares that float32 cannot hold."""
+    return (end - start) * (start + end + 1.0) / 2.0
+
+
+def _summed_minimum(start: Scalar, end: Scalar, limit: Scalar) -> Array:
+    """sum_{t=start+1..end} min(t, limit), exact for whole numbers."""
+    inside = _summed(jnp.minimum(start, limit), jnp.minimum(end, limit))
+    outside = jnp.maximum(end, limit) - jnp.maximum(start, limit)
+    return jnp.asarray(inside + outside * limit)
 
 
 def visible_pairs(kind: AttentionKind, start: Scalar, end: Scalar) -> Array:
@@ -55,21 +61,20 @@ def visible_pairs(kind: AttentionKind, start: Scalar, end: Scalar) -> Array:
         )
     pairs = jnp.zeros(())
     if kind.has_window:
-        pairs = pairs + _summed_minimum(end, kind.window) - _summed_minimum(start, kind.window)
+        pairs = pairs + _summed_minimum(start, end, kind.window)
     if kind.has_global:
         ratio = kind.compression
         if kind.has_top_k:
-            limit = kind.top_k * ratio
-            seen = _summed_minimum(end, limit) - _summed_minimum(start, limit)
+            seen = _summed_minimum(start, end, kind.top_k * ratio)
         else:
-            seen = jnp.asarray((end * (end + 1.0) - start * (start + 1.0)) / 2.0)
+            seen = jnp.asarray(_summed(start, end))
         pairs = pairs + seen / ratio
     return pairs
 
 
 def index_pairs(kind: AttentionKind, start: Scalar, end: Scalar) -> Scalar:
     """(query, index key) pairs: the indexer scores every compressed row, whatever is selected."""
-    return (end * (end + 1.0) - start * (start + 1.0)) / (2.0 * kind.compression)
+    return _summed(start, end) / kind.compression
 
 
 def local_heads(kind: AttentionKind, pool: Pool) -> tuple[Scalar, Scalar]:
@@ -97,8 +102,8 @@ def decode_kernel(
     """One layer of decode attention on one rank.
 
     flops = 2 R H_kv (G r (+)_4 g_m) (d_qk + d_v + 2 d_o) visible(L), with R requests of the rank
-    and r new rows each; bytes = R row_bytes visible(L) of keys and values plus 4 bytes per query
-    and output element.
+    and r new rows each; bytes = R row_bytes visible(L) of keys and values plus 2 bytes per element
+    of queries (d_qk) and outputs (d_v).
     """
     requests = load.requests / pool.dp
     q_heads, kv_heads = local_heads(kind, pool)

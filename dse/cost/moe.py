@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 
 from dse.cost.law import Kernel, compute_time, kernel_time, serial_time
 from dse.cost.types import ExpertKind, Law, Pool, Target
@@ -21,9 +22,11 @@ def rows_per_expert(tokens: Scalar, top_k: Scalar, n_experts: Scalar) -> Scalar:
 def active_share(tokens: Scalar, top_k: Scalar, n_experts: Scalar) -> Array:
     """Share of experts that at least one token picks under a uniform router: 1 - (1 - k/E)^T.
 
-    k is less than E; with k = E every expert is active and the share is 1 to within 1e-9.
+    With k = E every expert is active; k/E then stays a rounding below 1, whose log is finite.
     """
-    miss = jnp.log1p(-jnp.minimum(top_k / n_experts, 1.0 - _TINY))
+    picked = jnp.asarray(top_k / n_experts)
+    largest = 1.0 - max(float(np.finfo(picked.dtype).eps), _TINY)
+    miss = jnp.log1p(-jnp.minimum(picked, largest))
     return -jnp.expm1(tokens * miss)
 
 
@@ -60,7 +63,7 @@ def expert_kernel(
 
     R* = T k / ep rows (times the imbalance), A* = (E/ep) (1 - (1 - k/E)^T) active experts;
     flops = 2 mats h i/etp R* with R*/A* padded to row tiles; bytes = A* expert weights plus
-    R* (2 h + 2 i/etp) activations in, out and between.
+    R* (h (b_a + 2) + i/etp (2 (mats - 1) + b_a)) of activations in, between and out.
     """
     local = kind.n_experts / pool.ep
     active = jnp.maximum(local * active_share(tokens, kind.top_k, kind.n_experts), _TINY)

@@ -178,6 +178,12 @@ class StepCost:
         return self.terms.total()
 
 
+def _launch_seconds(layers: Layers, engine: Engine) -> Array:
+    """What the engine adds per layer, and on top per layer with experts."""
+    n_expert_layers = sum((kind.layers for kind in layers.experts), jnp.zeros(()))
+    return jnp.asarray(layers.n_layers * engine.layer_s + n_expert_layers * engine.expert_layer_s)
+
+
 def _draft_seconds(
     model: Model, pool: Pool, target: Target, engine: Engine, decode: DecodeLoad
 ) -> tuple[Array, Array]:
@@ -188,10 +194,10 @@ def _draft_seconds(
     device = jnp.zeros(())
     for kernel in layer_kernels(model.draft, draft_pool, target, engine, prefill=None, decode=one):
         device = device + kernel.time_s
-    moved = communication(decode.requests, model.draft, model, pool, target, engine)
+    moved = communication(decode.requests, model.draft, model, draft_pool, target, engine)
     device = device + (1.0 - engine.overlap_frac) * sum(moved.values())
-    launch = model.draft.n_layers * engine.layer_s
-    return device / model.draft_modules, jnp.asarray(launch / model.draft_modules)
+    launch = _launch_seconds(model.draft, engine)
+    return device / model.draft_modules, launch / model.draft_modules
 
 
 def step(
@@ -206,7 +212,8 @@ def step(
     """Seconds of one step by term; the terms sum to the step's time.
 
     A step passes all pipeline stages: its rows travel (pp - 1) hops. Draft layers run once per
-    draft token on decoding steps and are charged to the term of each kernel.
+    draft token on decoding steps; all of their time is the term `draft`, and their work is not in
+    `flops` and `bytes`.
     """
     terms = {name: jnp.zeros(()) for name in Breakdown.__dataclass_fields__}
     flops, moved = jnp.zeros(()), jnp.zeros(())
@@ -220,10 +227,7 @@ def step(
     size = tokens / pool.dp * model.hidden * _RESIDUAL_BYTES / pool.tp
     hop = hop_time(size, pool.tp * pool.dp, target, engine)
     terms["pipeline"] = terms["pipeline"] + (pool.pp - 1.0) * hop
-    n_expert_layers = sum((kind.layers for kind in model.main.experts), jnp.zeros(()))
-    terms["launch"] = jnp.asarray(
-        model.main.n_layers * engine.layer_s + n_expert_layers * engine.expert_layer_s
-    )
+    terms["launch"] = _launch_seconds(model.main, engine)
     if decode is not None and model.draft is not None:
         device, launch = _draft_seconds(model, pool, target, engine, decode)
         terms["draft"] = pool.draft_tokens * (device + launch)

@@ -50,8 +50,10 @@ def lower_model(arch: ModelArch) -> Model:
 
 
 def _draft(draft: DraftLayers, head: Linear) -> Layers:
-    """All modules together; a drafted token passes one of them (`Model.draft_modules`)."""
-    return _layers(draft.mixers, draft.mlps, float(draft.n_layers), head, draft.extra_linears)
+    """All modules together, each before a head; a drafted token passes one (`draft_modules`)."""
+    modules = max(draft.n_layers, 1)
+    extra = draft.extra_linears
+    return _layers(draft.mixers, draft.mlps, float(draft.n_layers), head, extra, heads=modules)
 
 
 def _layers(
@@ -60,6 +62,7 @@ def _layers(
     n_layers: float,
     head: Linear,
     extra: Iterable[Linear] = (),
+    heads: int = 1,
 ) -> Layers:
     gemms: list[_Gemm] = []
     attention: list[AttentionKind] = []
@@ -85,7 +88,7 @@ def _layers(
         n_layers=n_layers,
         n_mixer_layers=float(n_mixers),
         n_dense_layers=float(n_dense),
-        gemms=_stack([*_merged(gemms), _gemm(head, 1)]),
+        gemms=_stack([*_merged(gemms), _gemm(head, heads)]),
         attention=tuple(attention),
         recurrent=tuple(recurrent),
         experts=tuple(experts),

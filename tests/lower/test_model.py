@@ -74,3 +74,11 @@ def test_drafts_are_layers_beside_the_model() -> None:
     assert lowered.draft is not None
     assert lowered.draft.n_layers == 1.0
     assert lowered.main.n_layers == 61.0
+
+
+def test_every_draft_module_ends_in_a_head() -> None:
+    lowered = lower_model(load_model("MiniMax-M2.5"))
+    assert lowered.draft is not None
+    assert lowered.draft_modules == 3.0
+    heads = [layers.gemms.layers[-1] for layers in (lowered.main, lowered.draft)]
+    assert heads == [1.0, 3.0]
