@@ -76,13 +76,17 @@ def evaluate(
     *,
     overrides: Iterable[Override] = (),
     target: str | None = None,
+    model: str | None = None,
 ) -> Evaluation:
     """One design of a study in float64; it need not lie on the study's grid.
 
-    Keys that the design leaves out take the study's value where that is a single one. Raises
-    DseError for an unknown key or target, and for a choice that is left open.
+    `target` and `model` choose where the study has several. Keys that the design leaves out take
+    the study's value where that is a single one. Raises DseError for an unknown key, target or
+    model, and for a choice that is left open.
     """
     study, inputs = _read(source, overrides)
+    if model is not None:
+        study = study.of_model(_known_model(study, model))
     study = study.model_copy(update={"space": fixed_space(study.space, design)})
     lowered = lower_study(study)
     problem = _chosen_target(lowered, target)
@@ -142,6 +146,13 @@ def fixed_space(space: Space, design: Mapping[str, object]) -> Space:
     if several:
         raise SpecError.of(f"design has several values of: {', '.join(several)}")
     return found
+
+
+def _known_model(study: Study, name: str) -> str:
+    if name not in study.model:
+        hint = did_you_mean(name, study.model)
+        raise DseError(f"the study has no model {name!r}{hint}; known: {one_of(study.model)}")
+    return name
 
 
 def _single(space: Space, pool: str) -> dict[str, Any]:

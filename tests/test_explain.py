@@ -213,6 +213,7 @@ def test_sentences_name_the_limits(flash: dict[str, Any], llama: dict[str, Any])
     assert "every request reads its own cache" in text
     assert "The link moves 1.07 GB per prompt" in text
     text = "\n".join(sentences(flash))
+    assert "e+0" not in text
     assert "(uniform router): mean 1.5" in text
     assert "A sliding layer reads 131 kB per query whatever the context." in text
     assert "indexer 128 times as much" in text

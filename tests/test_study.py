@@ -356,4 +356,12 @@ def test_a_study_of_two_models_recommends_for_each() -> None:
 
 def test_one_of_several_models_must_be_chosen_to_price_a_design() -> None:
     with pytest.raises(DseError, match=r"choose one .*: Llama-2-7B or Llama-3.1-8B"):
-        dse.evaluate("quickstart", dse.run("quickstart").best.design)
+        dse.evaluate("quickstart", {**COLOCATED, "kv_dtype": "fp8"})
+    with pytest.raises(DseError, match=r"no model 'Llama-3-8B'; did you mean 'Llama-3.1-8B'"):
+        dse.evaluate("quickstart", COLOCATED, model="Llama-3-8B")
+    both = [
+        dse.evaluate("quickstart", {**COLOCATED, "kv_dtype": "fp8"}, model=name)
+        for name in ("Llama-2-7B", "Llama-3.1-8B")
+    ]
+    assert [one.study.model for one in both] == [("Llama-2-7B",), ("Llama-3.1-8B",)]
+    assert both[0].metrics["requests_per_s"] < both[1].metrics["requests_per_s"]

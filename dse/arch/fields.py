@@ -43,6 +43,11 @@ class Fields:
         if message not in self.warnings:
             self.warnings.append(message)
 
+    def sound(self, *names: str) -> bool:
+        """Whether no fault names these fields of this mapping: their values are no stand-ins."""
+        paths = {f"{self._where}.{key}" if self._where else key for key in map(self._key, names)}
+        return all(fault.path not in paths for fault in self.faults)
+
     def raise_faults(self) -> None:
         """Raise `SpecError` with all faults gathered so far, if there are any."""
         if self.faults:

@@ -96,7 +96,7 @@ def _dense(dense: Document) -> Iterator[str]:
         f"Dense products ({dense['gemm']}): the chip's ridge of "
         f"{dense['ridge_flops_per_byte']:,.0f} FLOP/B is reached at {ideal} rows when only weights "
         f"move; with this engine's efficiencies compute takes over {law}. The design decodes "
-        f"{dense['rows_of_design']:,.3g} rows a step."
+        f"{_rows(dense['rows_of_design'])} rows a step."
     )
 
 
@@ -114,10 +114,15 @@ def _experts(experts: Document | None, moe: Document | None) -> Iterator[str]:
         rows = moe[name]
         yield (
             f"Rows per expert in a {name} step of {rows['tokens']:,.0f} tokens "
-            f"({rows['router']} router): mean {rows['mean']:.3g}, median {rows['median']}, p90 "
+            f"({rows['router']} router): mean {_rows(rows['mean'])}, median {rows['median']}, p90 "
             f"{rows['p90']}, fullest {rows['max']}; {_percent(rows['empty_share_frac'])} of the "
             "experts get none."
         )
+
+
+def _rows(rows: float) -> str:
+    """Three significant digits, or all of a large number: never 3e+03."""
+    return f"{rows:,.0f}" if rows >= 100.0 else f"{rows:.3g}"
 
 
 def _rows_or_never(rows: float | None, unit: str) -> str:
@@ -125,7 +130,7 @@ def _rows_or_never(rows: float | None, unit: str) -> str:
         return "at no size that was tried"
     if rows == 0.0:
         return "from the first row on"
-    return f"at {rows:,.3g} {unit}"
+    return f"at {_rows(rows)} {unit}"
 
 
 def _step(step: Document) -> Iterator[str]:

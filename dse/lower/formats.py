@@ -142,6 +142,9 @@ def _part_formats(
             )
             compute = "bf16"
         out[part] = (one.bytes_per_parameter, asked, compute)
+    wide = all(asked in _WIDE for _, asked, _ in out.values())
+    if wide and activation not in ("checkpoint", *_WIDE):
+        notes.append(f"activations stay in 16 bit, not {activation}: no weights are quantized")
     return out, refusal, notes
 
 

@@ -30,7 +30,7 @@ _TELLING: Final = {
     "hardware": ("peak_flops_per_s", "memory_bytes", "memory_bandwidth_bytes_per_s", "scale_up"),
     "objective": ("maximize", "minimize", "promises"),
     "workload": ("isl", "osl"),
-    "engine": ("memory_basis", "parameters", "mixes_phases"),
+    "engine": ("memory_basis", "parameters", "mixes_phases", "extends"),
 }
 
 

@@ -62,7 +62,8 @@ def _one_each(targets: tuple[Hardware, ...]) -> tuple[Hardware, ...]:
     names = [target.name for target in targets]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise fault(f"found target {name!r} twice", (index,))
+            hint = "; is one of them a copy of the other? Give it a name of its own"
+            raise fault(f"found target {name!r} twice{hint}", (index,))
     return targets
 
 

@@ -47,6 +47,14 @@ def test_head_dim_absent_and_indivisible_is_a_fault() -> None:
     )
 
 
+@pytest.mark.parametrize("key", ["hidden_size", "num_attention_heads"])
+@pytest.mark.parametrize("value", ["4096", 0, 1e400, 4096.5])
+def test_a_faulty_field_brings_no_faults_of_what_follows_from_it(key: str, value: object) -> None:
+    found = faults(changed(LLAMA, **{key: value}))
+    assert len(found) == 1
+    assert found[0].startswith(f"{key}: expected")
+
+
 @pytest.mark.parametrize("head_dim", [64, 192])
 def test_head_dim_of_latent_attention_is_not_the_cache_width(head_dim: int) -> None:
     for name in ("zai-org/GLM-5", "zai-org/GLM-5.3"):

@@ -52,6 +52,7 @@ def test_shipped_catalogue_is_fine(run: Run, kind: catalog.Kind) -> None:
         ("a.yaml", _STUDY, "study"),
         ("b.yaml", _OBJECTIVE, "objective"),
         ("c.yaml", "name: w\nisl: 1024\nosl: 128\n", "workload"),
+        ("e.yaml", "name: mine\nextends: vllm\nparameters: {layer_s: 20 us}\n", "engine"),
         ("d.json", json.dumps({"name": "mine", "minimize": "ttft_mean_s"}), "objective"),
     ],
 )

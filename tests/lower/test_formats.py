@@ -62,6 +62,7 @@ def test_what_a_target_lacks_is_refused_by_name(weight: str, activation: str, on
     if weight == "bf16":
         # wide weights are never multiplied with narrow activations: nothing to refuse
         assert found.formats.activation_bytes == 2.0
+        assert any("stay in 16 bit, not nvfp4" in note for note in found.notes)
         return
     assert found.formats.supported == 0.0
     assert on in found.refusal

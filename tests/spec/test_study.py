@@ -157,7 +157,7 @@ def test_link_serves_disaggregated_only() -> None:
         ("hardware", "h200-smx", "hardware", "no hardware is named 'h200-smx'; did you mean"),
         ("hardware", ["h100", "h20o"], "hardware[1]", "did you mean 'h20'"),
         ("hardware", [], "hardware", "empty list; expected at least one name"),
-        ("hardware", ["h100", "h100-sxm"], "hardware[1]", "found target 'h100-sxm' twice"),
+        ("hardware", ["h100", "h100-sxm"], "hardware[1]", "'h100-sxm' twice; is one of them"),
         ("hardware", 100, "hardware", "found 100; expected a catalogue name, a path or a mapping"),
         ("hardware", "./nowhere.yaml", "hardware", "no such file"),
         ("objective", "interactive-chet", "objective", "did you mean 'interactive-chat'"),

@@ -30,7 +30,7 @@ def head_shape(fields: Fields, hidden: int) -> HeadShape:
     given = fields.optional_integer("head_dim")
     if given is None:
         given = max(hidden // q, 1)
-        if hidden % q:
+        if hidden % q and fields.sound("hidden_size", "num_attention_heads"):
             fields.fault("head_dim", f"is missing and {q} heads do not divide hidden_size {hidden}")
     v_dim = fields.integer("v_head_dim", given)
     check_groups(fields, q, kv)
@@ -38,7 +38,7 @@ def head_shape(fields: Fields, hidden: int) -> HeadShape:
 
 
 def check_groups(fields: Fields, q: int, kv: int, name: str = "num_key_value_heads") -> None:
-    if q % kv:
+    if q % kv and fields.sound("num_attention_heads", name):
         fields.fault(name, f"{kv} does not divide {q} query heads")
 
 
