@@ -82,18 +82,20 @@ def local_heads(kind: AttentionKind, pool: Pool) -> tuple[Scalar, Scalar]:
     return kind.q_heads / pool.tp, kind.kv_heads / jnp.minimum(pool.tp, kind.kv_heads)
 
 
-def kv_growth_bytes(kind: AttentionKind, row_bytes: Scalar, index_row_bytes: Scalar) -> Scalar:
-    """Bytes that one more token of context adds to a layer's cache, once windows are full."""
-    if not kind.has_global:
-        return 0.0
-    row = row_bytes + (index_row_bytes if kind.has_index else 0.0)
-    return row / kind.compression
+def kv_growth_bytes(kind: AttentionKind, row_bytes: Scalar) -> Scalar:
+    """Bytes of keys and values that one more token of context adds to a layer's cache, once
+    windows are full, all heads together."""
+    return row_bytes / kind.compression if kind.has_global else 0.0
+
+
+def index_growth_bytes(kind: AttentionKind, index_row_bytes: Scalar) -> Scalar:
+    """Bytes of index keys that one more token adds; one per row, whole on every rank."""
+    return index_row_bytes / kind.compression if kind.has_index else 0.0
 
 
 def kv_window_bytes(kind: AttentionKind, row_bytes: Scalar, context: Scalar) -> Scalar:
-    """Bytes of a layer's window at `context` tokens, and of the rings that do not grow at all."""
-    window = jnp.minimum(context, kind.window) * row_bytes if kind.has_window else 0.0
-    return window + kind.compressor_state_bytes
+    """Bytes of a layer's window at `context` tokens, all heads together."""
+    return jnp.minimum(context, kind.window) * row_bytes if kind.has_window else jnp.zeros(())
 
 
 def decode_kernel(

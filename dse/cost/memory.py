@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.cost.attention import kv_growth_bytes, kv_window_bytes
+from dse.cost.attention import index_growth_bytes, kv_growth_bytes, kv_window_bytes
 from dse.cost.gemm import Fields, local_shape, stacked
 from dse.cost.moe import expert_weight_bytes
 from dse.cost.types import Engine, Layers, Model, Pool, Target
@@ -67,10 +67,13 @@ def weight_bytes(model: Model, pool: Pool, engine: Engine) -> Array:
 
 def _summed_caches(layers: Layers, rows: CacheRows, pool: Pool, context: Scalar) -> Caches:
     growth, fixed = jnp.zeros(()), jnp.zeros(())
+    # Verifying drafts keeps a second set of compressor rings to fall back on.
+    rings = 1.0 + jnp.clip(jnp.asarray(pool.draft_tokens), 0.0, 1.0)
     for kind, row, index_row in zip(layers.attention, *rows, strict=True):
-        share = kind.layers / jnp.minimum(pool.tp, kind.kv_heads)
-        growth = growth + share * kv_growth_bytes(kind, row, index_row)
-        fixed = fixed + share * kv_window_bytes(kind, row, context)
+        heads = jnp.minimum(pool.tp, kind.kv_heads)
+        added = kv_growth_bytes(kind, row) / heads + index_growth_bytes(kind, index_row)
+        held = kv_window_bytes(kind, row, context) / heads + rings * kind.compressor_state_bytes
+        growth, fixed = growth + kind.layers * added, fixed + kind.layers * held
     for state in layers.recurrent:
         held = state.state_bytes / jnp.minimum(pool.tp, state.heads)
         fixed = fixed + state.layers * held
@@ -80,9 +83,9 @@ def _summed_caches(layers: Layers, rows: CacheRows, pool: Pool, context: Scalar)
 def request_caches(model: Model, pool: Pool, context: Scalar) -> Caches:
     """(bytes per token of context, bytes held however long it is) of one request on one rank.
 
-    Key-value heads divide by min(tp, heads); latent and single-head rows are whole on every rank.
-    The fixed part is windows (full past `context`), rings and recurrent states. Draft layers count
-    once a draft length is chosen.
+    Key-value heads divide by min(tp, heads); latent, single-head and index rows are whole on every
+    rank. The fixed part is windows (full past `context`), rings and recurrent states. Draft layers
+    count once a draft length is chosen.
     """
     formats = pool.formats
     rows = (formats.kv_row_bytes, formats.index_row_bytes)

@@ -14,7 +14,7 @@ from dse.cost import attention, recurrent
 from dse.cost.collective import all_gather_time, all_reduce_time, all_to_all_time, hop_time
 from dse.cost.gemm import gemm_kernels
 from dse.cost.law import Kernel, times
-from dse.cost.moe import copies_sent, expert_kernel
+from dse.cost.moe import copies_sent, distinct_ranks, expert_kernel
 from dse.cost.types import (
     Breakdown,
     DecodeLoad,
@@ -119,7 +119,8 @@ def communication(
     One all-reduce of T_r h over tp follows each attention block and each dense block. Experts: on
     one attention rank group (dp = 1) tokens are replicated, and their sum is one all-reduce; with
     data-parallel attention tokens travel, by dispatch and combine or by all-gather and
-    reduce-scatter, as the engine does it.
+    reduce-scatter, as the engine does it; the rows that arrive at an expert are gathered over its
+    etp ranks and their partial sums scattered back, and a shared expert is summed over tp.
     """
     size = tokens / pool.dp * model.hidden * _RESIDUAL_BYTES
     reduce_s = all_reduce_time(size, pool.tp, target, engine)
@@ -130,12 +131,17 @@ def communication(
     ranks = pool.tp * pool.dp
     apart = jnp.clip(pool.dp - 1.0, 0.0, 1.0)
     for kind in layers.experts:
-        inside, outside = copies_sent(pool.ep, target.scale_up_domain, kind)
+        etp = pool.expert_tp
+        # The etp ranks of an expert sit together: a domain holds domain/etp of such groups.
+        groups = jnp.maximum(target.scale_up_domain / etp, 1.0)
+        inside, outside = copies_sent(pool.ep, groups, kind)
+        arrived = tokens * distinct_ranks(pool.ep, kind.top_k) / pool.ep * kind.hidden
         per_rank = tokens / ranks * kind.hidden
         send, collect = (
             all_to_all_time(
                 per_rank * width * inside, per_rank * width * outside, pool.ep, target, engine
             )
+            + all_gather_time(arrived * width, etp, target, engine)
             for width in (pool.formats.activation_bytes, _RESIDUAL_BYTES)
         )
         gathered = tokens * kind.hidden
@@ -145,7 +151,8 @@ def communication(
         together = all_reduce_time(size, ranks, target, engine)
         terms["dispatch"] += kind.layers * apart * (share * send + (1.0 - share) * gather)
         terms["combine"] += kind.layers * apart * (share * collect + (1.0 - share) * scatter)
-        terms["all_reduce"] += kind.layers * (1.0 - apart) * together
+        shared = apart * kind.has_shared * reduce_s
+        terms["all_reduce"] += kind.layers * ((1.0 - apart) * together + shared)
     return terms
 
 

@@ -39,18 +39,31 @@ def exposed_time(transfer_s: Scalar, prefill_s: Scalar, n_layers: Scalar) -> Arr
 def link_rate(
     prefill: Pool, decode: Pool, source: Target, sink: Target, fabric: tuple[Scalar, Scalar, Scalar]
 ) -> Array:
-    """Bytes/s between one prefill and one decode replica: each accelerator drives its own link.
+    """Bytes/s of one request's transfer.
 
-    `fabric` weighs (scale-up, scale-out, host) links, one of them 1 on the grid; the side with
-    fewer or slower links decides.
+    The tp pp accelerators of its attention rank on either side each drive their own link, and the
+    side with fewer or slower links decides. `fabric` weighs (scale-up, scale-out, host) links, one
+    of them 1 on the grid.
     """
+    return jnp.minimum(
+        prefill.tp * prefill.pp * _per_accelerator(source, fabric),
+        decode.tp * decode.pp * _per_accelerator(sink, fabric),
+    )
 
-    def side(pool: Pool, target: Target) -> Scalar:
-        per_accelerator = (
-            fabric[0] * target.scale_up_bytes_per_s
-            + fabric[1] * target.scale_out_bytes_per_s
-            + fabric[2] * target.host_link_bytes_per_s
-        )
-        return pool.accelerators * per_accelerator
 
-    return jnp.minimum(side(prefill, source), side(decode, sink))
+def pool_link_rate(
+    prefill: Pool, decode: Pool, source: Target, sink: Target, fabric: tuple[Scalar, Scalar, Scalar]
+) -> Array:
+    """Bytes/s between the two pools: the smaller side of all their accelerators' links."""
+    return jnp.minimum(
+        prefill.replicas * prefill.accelerators * _per_accelerator(source, fabric),
+        decode.replicas * decode.accelerators * _per_accelerator(sink, fabric),
+    )
+
+
+def _per_accelerator(target: Target, fabric: tuple[Scalar, Scalar, Scalar]) -> Scalar:
+    return (
+        fabric[0] * target.scale_up_bytes_per_s
+        + fabric[1] * target.scale_out_bytes_per_s
+        + fabric[2] * target.host_link_bytes_per_s
+    )

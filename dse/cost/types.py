@@ -174,6 +174,7 @@ class ExpertKind:
     n_matrices: Scalar
     bias: Scalar  # further parameters of one expert
     node_limit: Scalar  # domains that one token's experts may span
+    has_shared: Scalar  # 1 where every token passes a shared expert as well
     hash_routed: bool = static(default=False)
 
 

@@ -210,5 +210,6 @@ def _expert(moe: Moe, count: int) -> ExpertKind:
         n_matrices=float(moe.n_matrices),
         bias=float(moe.bias_per_expert),
         node_limit=float(moe.node_limit or _UNLIMITED),
+        has_shared=float(any(one.part == "shared_expert" for one in moe.linears)),
         hash_routed=moe.hash_routed,
     )

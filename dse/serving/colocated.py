@@ -20,6 +20,8 @@ from dse.struct import Array, Scalar
 
 # Slots are taken by chance: B + 2.33 sqrt(B) <= slots keeps the chance of none free near 1 %.
 _SLOT_QUANTILE = 2.33
+# Above this share of its steps' prompt budgets a replica counts as full.
+_LARGEST_LOAD = 0.995
 
 
 class Setting(NamedTuple):
@@ -101,6 +103,14 @@ class Flow(NamedTuple):
     tpot_s: Array
     ttft_s: Array
     longest_gap_s: Array
+    fill: Array  # share of the steps' prompt budgets in use
+
+
+def clients_of(s: Setting) -> Scalar:
+    """Requests in flight on a replica of a closed loop; one per slot where every slot is taken."""
+    if s.traffic.load_kind == FULL:
+        return s.slots
+    return s.traffic.load / s.pool.replicas
 
 
 def flow(s: Setting, batch: Array, times: Times) -> Flow:
@@ -109,7 +119,8 @@ def flow(s: Setting, batch: Array, times: Times) -> Flow:
     TTFT = own chunks (V each, and W) + wait of the gated queue + base + lost steps + token costs.
     In a closed loop the share y of clients that still move in step (`in_step`) prefills in waves:
     on average half a wave, N W / 2, is waited for before the first token, and only the other half
-    disturbs decoding: TPOT = V / AL + B W (1 - y/2) / (O - 1).
+    disturbs decoding: TPOT = V / AL + B W (1 - y/2) / (O - 1). A step takes at most a chunk of
+    prompt tokens per attention rank, so X (W + V S / (c dp)) <= 1 where phases are mixed.
     """
     decode_s, work_s = times
     traffic, engine, pool = s.traffic, s.engine, s.pool
@@ -117,11 +128,12 @@ def flow(s: Setting, batch: Array, times: Times) -> Flow:
     accepted = accepted_length(pool.draft_tokens, engine.draft_acceptance_frac)
     steady_s = decode_s / accepted
     share, others, wave_s = jnp.zeros(()), jnp.ones(()), jnp.zeros(())
-    if traffic.load_kind == CLOSED:
-        clients = traffic.load / pool.replicas
+    if traffic.load_kind in (CLOSED, FULL):
+        clients = clients_of(s)
         others = jnp.maximum(clients - 1.0, 0.0) / jnp.maximum(clients, 1.0)
-        wave_s = others * clients * work_s
-        share = in_step(traffic, engine, wave_s, gaps * steady_s)
+        if traffic.load_kind == CLOSED:
+            wave_s = others * clients * work_s
+            share = in_step(traffic, engine, wave_s, gaps * steady_s)
     tpot_s = steady_s + batch * work_s * (1.0 - 0.5 * share) / gaps
     rate = batch / (gaps * tpot_s)
     n_chunks = chunks(traffic, pool)
@@ -140,25 +152,27 @@ def flow(s: Setting, batch: Array, times: Times) -> Flow:
         + engine.ttft_s_per_prompt_token * traffic.isl_tokens
     )
     gap = decode_s + work_s * pool.dp * pool.pp / n_chunks
-    return Flow(rate, tpot_s, ttft_s, gap)
+    budgets = traffic.new_prompt_tokens / (pool.chunk_tokens * pool.dp * pool.pp)
+    fill = rate * (work_s + (budgets * decode_s if engine.mixes_phases else 0.0))
+    return Flow(rate, tpot_s, ttft_s, gap, fill)
 
 
 def _margin(s: Setting, batch: Array, times: Times) -> Array:
     """Grows with B; at most 0 where B is allowed (see `dse.serving.types` for the load kinds)."""
     at = flow(s, batch, times)
     traffic, pool = s.traffic, s.pool
-    if traffic.load_kind == FULL:
-        return batch / s.slots - 1.0
-    if traffic.load_kind == CLOSED:
-        clients = traffic.load / pool.replicas
-        return (batch + at.rate * at.ttft_s) / clients - 1.0
+    full = at.fill / _LARGEST_LOAD
+    if traffic.load_kind in (CLOSED, FULL):
+        return jnp.maximum(full, (batch + at.rate * at.ttft_s) / clients_of(s)) - 1.0
     if traffic.load_kind == OPEN:
-        return at.rate * pool.replicas / traffic.load - 1.0
+        return jnp.maximum(full, at.rate * pool.replicas / traffic.load) - 1.0
     if traffic.load_kind == GOODPUT:
         end_to_end = at.ttft_s + traffic.gaps * at.tpot_s
         ratio = jnp.maximum(at.ttft_s / s.limits.ttft_mean_s, at.tpot_s / s.limits.tpot_mean_s)
-        ratio = jnp.maximum(ratio, at.tpot_s / s.limits.itl_mean_s)
-        return jnp.maximum(ratio, end_to_end / s.limits.e2e_mean_s) - 1.0
+        accepted = accepted_length(pool.draft_tokens, s.engine.draft_acceptance_frac)
+        ratio = jnp.maximum(ratio, at.tpot_s * accepted / s.limits.itl_mean_s)
+        ratio = jnp.maximum(ratio, end_to_end / s.limits.e2e_mean_s)
+        return jnp.maximum(full, ratio) - 1.0
     raise ValueError(f"unknown load kind {traffic.load_kind!r}")
 
 
@@ -184,10 +198,9 @@ def operate(s: Setting, n_refinements: int) -> Point:
     gaps = jnp.maximum(traffic.gaps, 1e-3)
     ttft_s = at.ttft_s
     saturation = jnp.zeros(())
-    if traffic.load_kind == CLOSED:
-        # Little's law; equal to the formula above at a root, and right where slots bind.
-        clients = traffic.load / replicas
-        ttft_s = jnp.maximum(clients / at.rate - gaps * at.tpot_s, 0.0)
+    if traffic.load_kind in (CLOSED, FULL):
+        # Little's law; equal to the formula above at a root, right where slots or budgets bind.
+        ttft_s = jnp.maximum(clients_of(s) / at.rate - gaps * at.tpot_s, 0.0)
     elif traffic.load_kind == OPEN:
         saturation = traffic.load / (at.rate * replicas)
     return Point(

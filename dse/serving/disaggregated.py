@@ -12,7 +12,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.cost.step import StepCost, step
-from dse.cost.transfer import exposed_time, link_rate, link_time, transfer_bytes
+from dse.cost.transfer import (
+    exposed_time,
+    link_rate,
+    link_time,
+    pool_link_rate,
+    transfer_bytes,
+)
 from dse.cost.types import Engine, Model, Pool, Target
 from dse.serving.colocated import chunk_load, chunks, decode_load, usable_slots
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
@@ -51,6 +57,8 @@ class Front(NamedTuple):
     per_step: Array  # prompts that one step may hold
     transfer_s: Array
     exposed_s: Array
+    links: Array  # transfers that the pools' links carry at once
+    step_fixed_s: Array  # launch and host of one step
 
 
 def prompt_step(s: Setting) -> StepCost:
@@ -87,6 +95,8 @@ def front(s: Setting) -> Front:
         per_step=per_step,
         transfer_s=moved,
         exposed_s=exposed_time(moved, alone, s.model.main.n_layers),
+        links=pool_link_rate(s.prefill, s.decode, s.source, s.sink, s.fabric) / rate,
+        step_fixed_s=fixed,
     )
 
 
@@ -99,8 +109,7 @@ def _service(s: Setting, rate: Array, at: Front) -> Array:
 def largest_front_rate(s: Setting, at: Front) -> Array:
     """Requests/s that the prefill pool and the link sustain."""
     prefill = s.prefill.replicas / (at.work_s + at.fixed_s / at.per_step)
-    links = jnp.minimum(s.prefill.replicas, s.decode.replicas)
-    return jnp.minimum(prefill, links / at.transfer_s)
+    return jnp.minimum(prefill, at.links / at.transfer_s)
 
 
 def ttft(s: Setting, rate: Array, first_step_s: Array, at: Front) -> Array:
@@ -115,8 +124,7 @@ def ttft(s: Setting, rate: Array, first_step_s: Array, at: Front) -> Array:
         share = jnp.asarray(2.0 * engine.start_burst_frac)
     service = _service(s, bounded * others, at)
     wait = pool_wait(bounded * others, service, traffic.isl_cv, s.prefill.replicas)
-    links = jnp.minimum(s.prefill.replicas, s.decode.replicas)
-    link_wait = others * pool_wait(bounded, at.transfer_s, traffic.isl_cv, links)
+    link_wait = others * pool_wait(bounded, at.transfer_s, traffic.isl_cv, at.links)
     held = s.source_engine.holds_first_token * (at.exposed_s + link_wait + first_step_s)
     return (
         at.alone_s
@@ -124,7 +132,7 @@ def ttft(s: Setting, rate: Array, first_step_s: Array, at: Front) -> Array:
         + 0.5 * share * wave_s
         + held
         + engine.ttft_base_s
-        + engine.ttft_steps * at.fixed_s
+        + engine.ttft_steps * at.step_fixed_s
         + engine.ttft_s_per_prompt_token * traffic.isl_tokens
     )
 
@@ -172,7 +180,7 @@ def _margin(theta: _Theta, batch: Array, times: Times) -> Array:
     if traffic.load_kind == GOODPUT:
         end_to_end = ttft_s + traffic.gaps * tpot_s
         ratio = jnp.maximum(ttft_s / limits.ttft_mean_s, tpot_s / limits.tpot_mean_s)
-        ratio = jnp.maximum(ratio, tpot_s / limits.itl_mean_s)
+        ratio = jnp.maximum(ratio, times[0] / limits.itl_mean_s)
         ratio = jnp.maximum(ratio, end_to_end / limits.e2e_mean_s)
         return jnp.maximum(front_load, ratio - 1.0)
     raise ValueError(f"unknown load kind {traffic.load_kind!r}")
@@ -201,7 +209,6 @@ def operate(s: Setting, n_refinements: int) -> Point:
         ttft_s = jnp.maximum(traffic.load / rate - gaps * tpot_s, 0.0)
     elif traffic.load_kind == OPEN:
         saturation = traffic.load / rate
-    links = jnp.minimum(s.prefill.replicas, s.decode.replicas)
     service = _service(s, rate, at)
     return Point(
         requests_per_s=rate,
@@ -212,14 +219,9 @@ def operate(s: Setting, n_refinements: int) -> Point:
         longest_gap_s=decode_s,
         prefill_utilization_frac=rate * service / s.prefill.replicas,
         decode_utilization_frac=jnp.minimum(batch / s.slots, 1.0),
-        link_utilization_frac=rate * at.transfer_s / links,
+        link_utilization_frac=rate * at.transfer_s / at.links,
         transfer_exposed_s=at.exposed_s,
         saturation=saturation,
         slots=s.slots,
         work=Work(at.flops, at.bytes, priced.decode_flops, priced.decode_bytes),
     )
-
-
-def in_flight_prompts(s: Setting) -> Scalar:
-    """Prompts that a prefill replica holds at once: one chunk budget of them per attention rank."""
-    return s.prefill.dp * jnp.maximum(s.prefill.chunk_tokens / s.traffic.isl_tokens, 1.0)

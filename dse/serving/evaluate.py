@@ -13,7 +13,7 @@ from dse.cost.types import Engine, Pool, Target
 from dse.serving import colocated, disaggregated
 from dse.serving.feasible import Verdict, judge
 from dse.serving.types import Deployment, Outcome, Point, System
-from dse.struct import Array, Scalar
+from dse.struct import Array, Scalar, replace
 
 DEFAULT_REFINEMENTS = 3
 
@@ -53,16 +53,22 @@ def _settings(
 
 
 def accounts(system: System, design: Deployment) -> tuple[Memory, Memory]:
-    """Memory of a prefill and a decode accelerator (the same one when colocated)."""
-    traffic = system.traffic
+    """Memory of a prefill and a decode accelerator (the same one when colocated).
+
+    A pool keeps activations for its own phase only: no chunk where nothing is prefilled, no
+    decoding rows where nothing is decoded.
+    """
+    traffic, model = system.traffic, system.model
     context = traffic.mean_context
-    decode = memory(system.model, design.decode, system.sink, system.sink_engine, context)
     if design.mode == "colocated":
-        return decode, decode
-    prefill = memory(
-        system.model, design.prefill, system.source, system.source_engine, traffic.isl_tokens
+        both = memory(model, design.decode, system.sink, system.sink_engine, context)
+        return both, both
+    decodes = replace(design.decode, chunk_tokens=jnp.zeros(()))
+    prefills = replace(design.prefill, max_batch=jnp.zeros(()))
+    return (
+        memory(model, prefills, system.source, system.source_engine, traffic.isl_tokens),
+        memory(model, decodes, system.sink, system.sink_engine, context),
     )
-    return prefill, decode
 
 
 def evaluate(

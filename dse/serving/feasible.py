@@ -82,7 +82,7 @@ def judge(
         _ratio(Reason.SATURATED, point.saturation, 1.0 + 1e-3),
         _ratio(Reason.TTFT, point.ttft_s / limits.ttft_mean_s, tolerance),
         _ratio(Reason.TPOT, point.tpot_s / limits.tpot_mean_s, tolerance),
-        _ratio(Reason.ITL, point.tpot_s / limits.itl_mean_s, tolerance),
+        _ratio(Reason.ITL, point.itl_s / limits.itl_mean_s, tolerance),
         _ratio(Reason.E2E, end_to_end / limits.e2e_mean_s, tolerance),
     ]
     reason, miss = jnp.asarray(int(Reason.OK)), jnp.ones(())

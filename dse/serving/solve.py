@@ -24,7 +24,7 @@ from dse.struct import Array
 
 _HALVINGS = 2
 _SECANTS = 5
-_SMALLEST_BATCH = 1e-3
+_SMALLEST_BATCH = 1e-6
 
 
 class Priced(NamedTuple):

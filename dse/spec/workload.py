@@ -66,6 +66,14 @@ class Workload(Spec):
                 "the other absent or null",
             )
 
+    def cross_faults(self) -> Iterator[tuple[Location, str]]:
+        if self.osl.mean < 2.0:
+            yield (
+                ("osl",),
+                f"found a mean of {self.osl.mean:g}; expected at least 2: a single token has no "
+                "time per output token",
+            )
+
     @property
     def rate_requests_per_s(self) -> float | None:
         """The given arrival rate; None for a closed loop and for a goodput search."""

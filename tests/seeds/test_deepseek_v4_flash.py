@@ -17,7 +17,12 @@ from dse.arch.counts import (
     total_parameters,
 )
 from dse.arch.types import Attention
-from dse.cost.attention import compressed_rows, kv_growth_bytes, visible_rows
+from dse.cost.attention import (
+    compressed_rows,
+    index_growth_bytes,
+    kv_growth_bytes,
+    visible_rows,
+)
 from dse.cost.memory import request_caches
 from dse.cost.types import AttentionKind, DecodeLoad, PrefillLoad
 from tests.support import Family, batched, case, formats, model, pool, replace, steps, traffic
@@ -85,7 +90,10 @@ def test_growth_on_ascend() -> None:
     expected = 21 * (1024 + 130) / 4 + 20 * 1024 / 128
     assert expected == 6218.5
     assert kv_bytes_per_token(load_model(NAME), "bf16", 2) == expected
-    lowered = [float(k.layers * kv_growth_bytes(k, r, i)) for k, r, i in kinds().values()]
+    lowered = [
+        float(k.layers * (kv_growth_bytes(k, r) + index_growth_bytes(k, i)))
+        for k, r, i in kinds().values()
+    ]
     assert sum(lowered) == expected
     served = pool(formats(NAME, ASCEND, kv="bf16"))
     assert float(request_caches(model(NAME), served, 8192.0)[0]) == expected
