@@ -107,13 +107,30 @@ def test_more_than_it_sustains_is_saturated_and_says_by_how_much() -> None:
 
 def test_full_takes_every_slot() -> None:
     found = price8(at(FULL, max_batch=32))
-    np.testing.assert_allclose(found.point.resident_requests, 32.0, rtol=1e-9)
     m = found.metrics
-    np.testing.assert_allclose(m["requests_per_s"] * 255 * m["tpot_mean_s"], 32.0, rtol=1e-9)
+    # A slot holds a request from its first chunk to its last token.
+    np.testing.assert_allclose(m["requests_per_s"] * m["e2e_mean_s"], 32.0, rtol=1e-9)
+    decoding = m["requests_per_s"] * 255 * m["tpot_mean_s"]
+    np.testing.assert_allclose(found.point.resident_requests, decoding, rtol=1e-9)
+    assert np.all(found.point.resident_requests < 32.0)
+
+
+def test_no_step_takes_more_prompt_tokens_than_its_budget() -> None:
+    """X S <= c * steps/s, whatever the load asks for: small chunks cost throughput."""
+    rates = []
+    for chunk in (16, 128, 1024):
+        for load in (FULL, GOODPUT):
+            found = price8(at(load, max_batch=256, chunk_tokens=chunk))
+            m, isl = found.metrics, 1024.0
+            steps_per_s = 1.0 / m["tpot_mean_s"]
+            assert np.all(m["requests_per_s"] * isl <= chunk * steps_per_s * 1.001)
+            rates.append(float(m["requests_per_s"][0]))
+    full = rates[::2]
+    assert full[0] < full[1] < full[2]
 
 
 def test_goodput_stops_where_a_promise_binds() -> None:
-    start = at(GOODPUT, limits(tpot_mean_s=0.03), max_batch=4096, chunk_tokens=512)
+    start = at(GOODPUT, limits(tpot_mean_s=0.03), max_batch=4096, chunk_tokens=8192)
     tight = np.linspace(0.012, 0.03, POINTS)
     start = start._replace(
         system=replace(start.system, limits=replace(start.system.limits, tpot_mean_s=tight))
