@@ -7,6 +7,7 @@ added here. Modules of sub-commands import what is heavy inside the function.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import sys
@@ -48,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit; this is what the `dse` program calls."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     _keep_odd_characters()
+    # Tracing makes a million small objects that all stay: looking for cycles among them takes a
+    # third of its time.
+    gc.set_threshold(200_000, 50, 100)
     try:
         build(given)(given, prog_name="dse")
         code: Any = 0

@@ -212,6 +212,11 @@ def _deployment(
 
 def digit_arrays(grid: Grid, indices: list[int]) -> dict[str, Any]:
     """Positions of some designs as numpy arrays [n]."""
+    if grid.size < 2**62:  # counted in 64 bits; larger grids take Python's own integers
+        columns = np.unravel_index(np.asarray(indices, dtype=np.int64), grid.sizes)
+        return {
+            name: column.astype(np.int32) for name, column in zip(grid.names, columns, strict=True)
+        }
     rows = np.asarray([grid.digits(index) for index in indices], dtype=np.int32)
     rows = rows.reshape(len(indices), len(grid.axes))
     return {name: rows[:, i] for i, name in enumerate(grid.names)}
