@@ -107,7 +107,12 @@ def test_indexer_grows_where_attention_does_not(flash: dict[str, Any]) -> None:
 
 def test_rows_per_expert_of_deepseek_v4_flash(flash: dict[str, Any]) -> None:
     decode = flash["moe"]["decode"]
-    assert (decode["tokens"], decode["assignments"], decode["mean"]) == (64, 384, 1.5)
+    # 64 slots, of which a few hold a prompt that is still prefilled
+    assert 58 < decode["tokens"] <= 64
+    assert decode["assignments"] == pytest.approx(decode["tokens"] * 6)
+    assert decode["mean"] == pytest.approx(decode["tokens"] * 6 / 256)
+    whole = rows_statistics(64, 6, 256)
+    assert (whole["assignments"], whole["mean"]) == (384, 1.5)
     prefill = rows_statistics(2048, 6, 256)
     assert (prefill["assignments"], prefill["mean"]) == (12288, 48)
 
@@ -181,7 +186,7 @@ def test_dense_crossover_is_ridge_times_bytes_over_two(llama: dict[str, Any]) ->
 def test_expert_crossover_in_rows_and_tokens(flash: dict[str, Any]) -> None:
     experts = flash["crossovers"]["experts"]
     assert experts["tokens_ideal"] == pytest.approx(experts["rows_ideal"] * 256 / 6)
-    assert experts["rows_of_design"] == 1.5
+    assert experts["rows_of_design"] == pytest.approx(flash["moe"]["decode"]["mean"], rel=1e-6)
 
 
 def test_step_crossover_comes_earlier_in_long_contexts(llama: dict[str, Any]) -> None:
@@ -214,7 +219,7 @@ def test_sentences_name_the_limits(flash: dict[str, Any], llama: dict[str, Any])
     assert "The link moves 1.07 GB per prompt" in text
     text = "\n".join(sentences(flash))
     assert "e+0" not in text
-    assert "(uniform router): mean 1.5" in text
+    assert "(uniform router): mean 1.4" in text
     assert "A sliding layer reads 131 kB per query whatever the context." in text
     assert "indexer 128 times as much" in text
 

@@ -35,6 +35,12 @@ class Ran:
         return json.loads(self.out, parse_constant=refuse)
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines long enough that no sentence or table cell is folded, whatever runs the tests."""
+    monkeypatch.setenv("COLUMNS", "240")
+
+
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     """Run `dse` with the arguments, in this process."""

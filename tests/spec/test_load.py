@@ -128,7 +128,7 @@ def test_override_does_not_reach_through_an_alias() -> None:
 
 
 def test_null_override_takes_a_key_back() -> None:
-    base = {"isl": 1, "osl": 1, "arrivals": {"rate": 1}}
+    base = {"isl": 1, "osl": 2, "arrivals": {"rate": 1}}
     workload = load_spec(Workload, base, [("arrivals", "null"), ("concurrency", "4")])
     assert workload.concurrency == 4
 
@@ -144,7 +144,7 @@ def test_files_that_were_read_are_listed_with_their_fingerprints(tmp_path: Path)
     path = tmp_path / "s.yaml"
     path.write_text(
         "study: s\nmodel: m\nhardware: h100\nengine: vllm\n"
-        "workload: {isl: 1, osl: 1}\nobjective: goal.yaml\n"
+        "workload: {isl: 1, osl: 2}\nobjective: goal.yaml\n"
     )
     inputs = load(Study, path).inputs
     assert [Path(one.path).name for one in inputs] == ["s.yaml", "h100-sxm.yaml", "goal.yaml"]
