@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.cost.law import Kernel, compute_time, kernel_time, serial_time
+from dse.cost.law import TILE_AREA, Kernel, compute_time, kernel_time, serial_time
 from dse.cost.types import Gemms, Law, Pool, Target
 from dse.smooth import padded
 from dse.struct import Array, Scalar
 
-_TILE_AREA = 128.0 * 128.0  # outputs of one work unit
 _OUTPUT_BYTES = 2.0
 
 
@@ -95,7 +94,7 @@ def gemm_kernels(
     compute_s = compute_time(
         copies * flops(m_pad, k, n_pad),
         peak * ceiling * law.gemm_compute_frac * k / (k + law.depth_half),
-        units_per_core=copies * m_pad * n_pad / (_TILE_AREA * target.compute_units),
+        units_per_core=copies * m_pad * n_pad / (TILE_AREA * target.compute_units),
         serial_s=serial_time(k, law),
         law=law,
     )

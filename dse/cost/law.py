@@ -18,6 +18,8 @@ from dse.cost.types import Law
 from dse.smooth import power_sum
 from dse.struct import Array, Scalar, static, struct
 
+TILE_AREA = 128.0 * 128.0  # outputs of one work unit of a matrix product
+
 
 @struct
 class Kernel:

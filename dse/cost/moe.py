@@ -5,12 +5,11 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from dse.cost.law import Kernel, compute_time, kernel_time, serial_time
+from dse.cost.law import TILE_AREA, Kernel, compute_time, kernel_time, serial_time
 from dse.cost.types import ExpertKind, Law, Pool, Target
 from dse.smooth import padded
 from dse.struct import Array, Scalar
 
-_TILE_AREA = 128.0 * 128.0
 _TINY = 1e-9
 
 
@@ -80,7 +79,7 @@ def expert_kernel(
         units_per_core=active
         * per_expert
         * (width * (kind.n_matrices - 1.0) + kind.hidden)
-        / (_TILE_AREA * target.compute_units),
+        / (TILE_AREA * target.compute_units),
         serial_s=2.0 * serial_time(kind.hidden, law),
         law=law,
     )

@@ -25,7 +25,7 @@ class Target:
     scale_out_bytes_per_s: Scalar
     scale_out_latency_s: Scalar
     host_link_bytes_per_s: Scalar
-    vector_flops_per_s: Scalar  # peak of the widest matrix dtype, for work that no dtype speeds up
+    vector_flops_per_s: Scalar  # largest peak of any dtype, for work that has no dtype
     power_w: Scalar  # 0 where unknown: the lowering withholds the metric
     idle_power_w: Scalar
     price_usd_per_hour: Scalar  # 0 where unknown: the lowering withholds the metric

@@ -15,13 +15,11 @@ from dse.cost.types import DecodeLoad, Engine, Model, Pool, PrefillLoad, Target
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
-from dse.serving.waiting import gated_wait, in_step
+from dse.serving.waiting import LARGEST_LOAD, gated_wait, in_step
 from dse.struct import Array, Scalar
 
 # Slots are taken by chance: B + 2.33 sqrt(B) <= slots keeps the chance of none free near 1 %.
 _SLOT_QUANTILE = 2.33
-# Above this share of its steps' prompt budgets a replica counts as full.
-_LARGEST_LOAD = 0.995
 
 
 class Setting(NamedTuple):
@@ -161,7 +159,7 @@ def _margin(s: Setting, batch: Array, times: Times) -> Array:
     """Grows with B; at most 0 where B is allowed (see `dse.serving.types` for the load kinds)."""
     at = flow(s, batch, times)
     traffic, pool = s.traffic, s.pool
-    full = at.fill / _LARGEST_LOAD
+    full = at.fill / LARGEST_LOAD
     if traffic.load_kind in (CLOSED, FULL):
         return jnp.maximum(full, (batch + at.rate * at.ttft_s) / clients_of(s)) - 1.0
     if traffic.load_kind == OPEN:

@@ -24,10 +24,8 @@ from dse.serving.colocated import chunk_load, chunks, decode_load, usable_slots
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
-from dse.serving.waiting import batching, pool_wait
+from dse.serving.waiting import LARGEST_LOAD, batching, pool_wait
 from dse.struct import Array, Scalar
-
-_LARGEST_LOAD = 0.995
 
 
 class Setting(NamedTuple):
@@ -115,7 +113,7 @@ def largest_front_rate(s: Setting, at: Front) -> Array:
 def ttft(s: Setting, rate: Array, first_step_s: Array, at: Front) -> Array:
     """Mean time to first token at `rate` of the deployment."""
     engine, traffic = s.source_engine, s.traffic
-    bounded = jnp.minimum(rate, _LARGEST_LOAD * largest_front_rate(s, at))
+    bounded = jnp.minimum(rate, LARGEST_LOAD * largest_front_rate(s, at))
     share, others, wave_s = jnp.zeros(()), jnp.ones(()), jnp.zeros(())
     if traffic.load_kind == CLOSED:
         others = jnp.maximum(traffic.load - 1.0, 0.0) / jnp.maximum(traffic.load, 1.0)
@@ -168,7 +166,7 @@ def _margin(theta: _Theta, batch: Array, times: Times) -> Array:
     s = theta.setting
     rate, tpot_s = _rate(s, batch, times[0])
     traffic, limits = s.traffic, s.limits
-    front_load = rate / (_LARGEST_LOAD * largest_front_rate(s, theta.front)) - 1.0
+    front_load = rate / (LARGEST_LOAD * largest_front_rate(s, theta.front)) - 1.0
     if traffic.load_kind == FULL:
         return jnp.maximum(front_load, batch / s.slots - 1.0)
     ttft_s = ttft(s, rate, times[0], theta.front)
