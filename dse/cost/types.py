@@ -89,8 +89,10 @@ class Engine:
     reserve_bytes: Scalar
     repack_frac: Scalar  # weights grow by this when loaded
     activation_factor: Scalar  # peak activations over those of the largest layer
-    transfer_latency_s: Scalar
-    transfer_ramp_bytes: Scalar  # message size at which half of the link's rate is reached
+    transfer_latency_s: Scalar  # once per transfer
+    transfer_layer_s: Scalar  # list of pages of one layer
+    transfer_ramp_bytes: Scalar  # size at which a rank's link reaches half of its rate
+    transfer_frac: Scalar  # share of a link's peak that a transfer reaches
     holds_first_token: Scalar  # 1: the first token waits for the key-value transfer
     compute_power_frac: Scalar
     memory_power_frac: Scalar

@@ -11,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.cost.law import Kernel, times
-from dse.cost.transfer import link_rate, link_time, transfer_bytes
 from dse.cost.types import Engine
 from dse.explain.shares import Steps, shares
 from dse.explain.subject import Side, Subject
-from dse.serving.disaggregated import Setting, front
+from dse.serving.disaggregated import Setting, front, moved_of
 from dse.serving.types import Deployment, System, fields_of
 from dse.struct import Array
 
@@ -28,7 +27,6 @@ class LinkTimes(NamedTuple):
     size_bytes: Array
     rate_bytes_per_s: Array
     latency_s: Array
-    ramp_s: Array
     payload_s: Array
     exposed_s: Array
 
@@ -36,9 +34,6 @@ class LinkTimes(NamedTuple):
 def link(system: System, design: Deployment) -> LinkTimes:
     """The transfer of one prompt's cache, by what takes its time (`dse.cost.transfer`)."""
     engine: Engine = system.source_engine
-    size = transfer_bytes(system.model, design.prefill, system.traffic.new_prompt_tokens)
-    rate = link_rate(design.prefill, design.decode, system.source, system.sink, design.fabric)
-    nothing = link_time(0.0, rate, engine)
     setting = Setting(
         model=system.model,
         prefill=design.prefill,
@@ -51,15 +46,15 @@ def link(system: System, design: Deployment) -> LinkTimes:
         traffic=system.traffic,
         limits=system.limits,
         slots=jnp.ones(()),
+        link=system.link,
     )
-    at = front(setting)
+    moved = moved_of(setting)
     return LinkTimes(
-        size_bytes=size,
-        rate_bytes_per_s=rate,
-        latency_s=jnp.asarray(engine.transfer_latency_s),
-        ramp_s=nothing - engine.transfer_latency_s,
-        payload_s=at.transfer_s - nothing,
-        exposed_s=at.exposed_s,
+        size_bytes=moved.size_bytes,
+        rate_bytes_per_s=moved.size_bytes / moved.payload_s,
+        latency_s=moved.fixed_s,
+        payload_s=moved.payload_s,
+        exposed_s=front(setting).exposed_s,
     )
 
 
@@ -157,7 +152,6 @@ def link_document(priced: LinkTimes | None) -> dict[str, Any]:
         return {"limit": "none", "terms": {}, "kernels": []}
     terms = {
         "latency": float(priced.latency_s),
-        "ramp": float(priced.ramp_s),
         "payload": float(priced.payload_s),
     }
     total = sum(terms.values())

@@ -77,7 +77,6 @@ def lower_engine(spec: EngineSpec, vendor: str, draft_acceptance: float | None =
         basis_total=float(spec.memory_basis == "total"),
         basis_before_weights=float(spec.memory_basis == "before_weights"),
         basis_after_weights=float(spec.memory_basis == "after_weights"),
-        holds_first_token=1.0,
         mixes_phases=spec.mixes_phases,
         **values,
     )

@@ -12,13 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.cost.step import StepCost, step
-from dse.cost.transfer import (
-    exposed_time,
-    link_rate,
-    link_time,
-    pool_link_rate,
-    transfer_bytes,
-)
+from dse.cost.transfer import Fabric, Link, Route, Transfer, exposed_time, transfer
 from dse.cost.types import Engine, Model, Pool, Target
 from dse.serving.colocated import chunk_load, chunks, decode_load, usable_slots
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
@@ -38,10 +32,11 @@ class Setting(NamedTuple):
     sink: Target
     source_engine: Engine
     sink_engine: Engine
-    fabric: tuple[Scalar, Scalar, Scalar]
+    fabric: Fabric
     traffic: Traffic
     limits: Limits
     slots: Array  # decoding requests of one decode replica
+    link: Link = Link()
 
 
 class Front(NamedTuple):
@@ -72,6 +67,14 @@ def decode_step(s: Setting, batch: Scalar) -> StepCost:
     return step(s.model, s.decode, s.sink, s.sink_engine, decode=load)
 
 
+def moved_of(s: Setting) -> Transfer:
+    """The transfer of one request's cache: what the decode side does not have yet."""
+    route = Route(s.prefill, s.decode, s.source, s.sink, s.fabric, s.link)
+    new = s.traffic.new_prompt_tokens
+    tokens = new + s.link.moves_prefix * (s.traffic.isl_tokens - new)
+    return transfer(s.model, route, s.source_engine, tokens)
+
+
 def front(s: Setting) -> Front:
     """Prefill and transfer of one request."""
     cost = prompt_step(s)
@@ -81,9 +84,9 @@ def front(s: Setting) -> Front:
     alone = step_s * (n_chunks + s.prefill.pp - 1.0) / s.prefill.pp
     share = s.prefill.dp * s.prefill.pp
     per_step = jnp.maximum(s.prefill.chunk_tokens / s.traffic.new_prompt_tokens, 1.0)
-    size = transfer_bytes(s.model, s.prefill, s.traffic.new_prompt_tokens)
-    rate = link_rate(s.prefill, s.decode, s.source, s.sink, s.fabric)
-    moved = link_time(size, rate, s.source_engine)
+    moved = moved_of(s)
+    # The last stage computes from the moment the first chunk reaches it.
+    last_stage_s = step_s * n_chunks / s.prefill.pp
     return Front(
         flops=jnp.asarray(cost.flops),
         bytes=jnp.asarray(cost.bytes),
@@ -91,9 +94,9 @@ def front(s: Setting) -> Front:
         fixed_s=fixed * n_chunks / share,
         work_s=(step_s - fixed) * n_chunks / share,
         per_step=per_step,
-        transfer_s=moved,
-        exposed_s=exposed_time(moved, alone, s.model.main.n_layers),
-        links=pool_link_rate(s.prefill, s.decode, s.source, s.sink, s.fabric) / rate,
+        transfer_s=moved.total_s,
+        exposed_s=exposed_time(moved, s.model, s.source_engine, s.link, last_stage_s, n_chunks),
+        links=moved.n_parallel,
         step_fixed_s=fixed,
     )
 

@@ -49,6 +49,7 @@ def _settings(
         traffic=system.traffic,
         limits=system.limits,
         slots=slots,
+        link=system.link,
     )
 
 

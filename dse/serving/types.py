@@ -7,6 +7,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from dse.cost.memory import Memory
+from dse.cost.transfer import Fabric, Link
 from dse.cost.types import Engine, Model, Pool, Target
 from dse.struct import Scalar, static, struct
 
@@ -60,7 +61,7 @@ class Deployment:
 
     prefill: Pool
     decode: Pool
-    fabric: tuple[Scalar, Scalar, Scalar]  # weights of scale-up, scale-out, host links
+    fabric: Fabric  # weights of scale-up, scale-out, host links
     mode: str = static(default="colocated")
 
     @property
@@ -83,6 +84,7 @@ class System:
     traffic: Traffic
     limits: Limits
     budget_accelerators: Scalar
+    link: Link = Link()  # between the pools, beside the fabric
 
 
 @struct

@@ -92,7 +92,12 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     "repack_frac": _share("growth of weights when loaded", zero=True),
     "activation_factor": _number("peak activations over the largest layer's", 0.1, 20),
     "transfer_latency_s": _seconds("fixed part of a cache transfer"),
+    "transfer_layer_s": _seconds("list of pages of one layer in a cache transfer", 1e-1),
     "transfer_ramp_bytes": Parameter("size at half of the link's rate", "bytes", 1, 1e11, True),
+    "transfer_frac": _share("share of a link's peak that a cache transfer reaches"),
+    "holds_first_token": _share(
+        "1: the first token waits for the cache transfer; 0: prefill sends it at once", zero=True
+    ),
     "element_passes": _number("times a row crosses memory per layer outside kernels", 0.1, 100),
     "compute_power_frac": _share("share of TDP above idle at full compute"),
     "memory_power_frac": _share("share of TDP above idle at full bandwidth"),
