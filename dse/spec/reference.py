@@ -32,7 +32,7 @@ class Named:
     ) -> CoreSchema:
         def read(raw: Any, info: ValidationInfo) -> Any:
             if isinstance(raw, str | Path):
-                return self._read(source, raw, info.context)
+                return self.read(source, raw, info.context)
             if isinstance(raw, Mapping | Spec):
                 return raw
             expected = "expected a catalogue name, a path or a mapping"
@@ -47,7 +47,8 @@ class Named:
         name = {"type": "string", "description": "a catalogue name or a path"}
         return {"anyOf": [{**name, "examples": list(known)}, handler(schema)]}
 
-    def _read(self, model: type[Spec], raw: str | Path, context: Any) -> Spec:
+    def read(self, model: type[Spec], raw: str | Path, context: Any) -> Spec:
+        """The block that a name or path means; raises a fault, or those of its file."""
         try:
             path = catalog.resolve(self.kind, raw, folder_of(context))
         except SpecError as error:

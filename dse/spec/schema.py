@@ -29,7 +29,7 @@ _TELLING: Final = {
     "study": ("study", "space", "hardware", "pools", "model"),
     "hardware": ("peak_flops_per_s", "memory_bytes", "memory_bandwidth_bytes_per_s", "scale_up"),
     "objective": ("maximize", "minimize", "promises"),
-    "workload": ("isl", "osl"),
+    "workload": ("isl", "osl", "joint"),
     "engine": ("memory_basis", "parameters", "mixes_phases", "extends"),
 }
 

@@ -1,0 +1,59 @@
+"""Drift: how the rate and the lengths of a recording move from window to window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.spec.workload import Workload
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Windows [n] in the order recorded.
+
+    `rate` is relative to the mean (its mean is 1), `isl` and `osl` are the window's mean lengths
+    over those of all requests. `window_s` is in recorded time: played at another rate by time
+    scaling, a window lasts window_s * recorded_rate / rate and holds as many requests.
+    """
+
+    window_s: float
+    rate: Floats
+    isl: Floats
+    osl: Floats
+    recorded_rate_requests_per_s: float | None
+
+    @property
+    def work(self) -> Floats:
+        """Work per request of each window, relative: the mean of prompt and output tokens'."""
+        return (self.isl + self.osl) / 2.0
+
+    def window_at(self, rate_requests_per_s: float) -> float:
+        """Seconds that a window lasts when the recording is played at another mean rate."""
+        if self.recorded_rate_requests_per_s is None:
+            return self.window_s
+        return self.window_s * self.recorded_rate_requests_per_s / rate_requests_per_s
+
+
+def drift(workload: Workload) -> Drift | None:
+    """The windows of a recorded workload; None where arrivals are stationary or unknown."""
+    arrivals = workload.arrivals
+    if arrivals is None or arrivals.windows is None:
+        return None
+    windows = arrivals.windows
+    rate = np.asarray(windows.rate, np.float64)
+    return Drift(
+        windows.window_s,
+        rate / rate.mean(),
+        _relative(windows.isl, len(rate)),
+        _relative(windows.osl, len(rate)),
+        arrivals.recorded_rate,
+    )
+
+
+def _relative(values: tuple[float, ...] | None, n: int) -> Floats:
+    return np.ones(n) if values is None else np.asarray(values, np.float64)
