@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from tests.serving.oracle.played import Floats, Played, Run, collect
 
 
 class StepLaw(NamedTuple):
@@ -42,39 +41,8 @@ class Batching(NamedTuple):
     prefill_first: bool = False
 
 
-@dataclass(frozen=True)
-class Played:
-    """What each request saw, and every step of the measured window."""
-
-    arrival_s: Floats
-    ttft_s: Floats
-    finish_s: Floats
-    tpot_s: Floats  # nan where one token is all the output
-    gap_s: Floats  # time between two tokens of a request ...
-    gap_weight: Floats  # ... and how many tokens came after it
-    mean_batch: float  # decoding requests, averaged over time
-    mean_step_s: float
-    kept: slice  # the requests after the warm-up
-
-    def ttft(self, *levels: float) -> Floats:
-        """Quantiles of TTFT after the warm-up, in s."""
-        return np.quantile(self.ttft_s[self.kept], levels)
-
-    def tpot(self, *levels: float) -> Floats:
-        """Quantiles over requests of the mean gap between tokens, in s."""
-        values = self.tpot_s[self.kept]
-        return np.quantile(values[np.isfinite(values)], levels)
-
-    def itl(self, *levels: float) -> Floats:
-        """Quantiles over all tokens of the gap before a token, in s."""
-        order = np.argsort(self.gap_s)
-        share = np.cumsum(self.gap_weight[order]) / self.gap_weight.sum()
-        found = np.minimum(np.searchsorted(share, levels), len(order) - 1)
-        return self.gap_s[order][found]
-
-
 @dataclass
-class _Replica:
+class Replica:
     """The state at the end of a step."""
 
     law: StepLaw
@@ -91,8 +59,8 @@ class _Replica:
     decoded_at: float = 0.0  # when the last of them ended
     decoding: list[tuple[int, int]] = field(default_factory=list)  # heap: (last step, request)
     joined: list[float] = field(default_factory=list)  # first tokens since the last decode step
-    runs: list[tuple[float, float, float, int, int]] = field(default_factory=list)
-    gaps: list[tuple[float, float, float, int, int]] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    gaps: list[Run] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
     finish: dict[int, float] = field(default_factory=dict)
 
@@ -189,6 +157,13 @@ class _Replica:
                 continue
             self.close(done)
 
+    def played(self, warm_frac: float) -> Played:
+        """What the requests after the first `warm_frac` of them saw."""
+        finish = [self.finish[i] for i in range(len(self.arrival))]
+        return collect(
+            (self.arrival, self.osl, self.first, finish), self.runs, self.gaps, warm_frac
+        )
+
 
 def simulate(
     law: StepLaw,
@@ -204,41 +179,9 @@ def simulate(
         raise ValueError("a request needs more slots or KV tokens than there are")
     if np.any(isl < 1) or np.any(osl < 1) or np.any(np.diff(arrival_s) < 0):
         raise ValueError("requests come in order of arrival with at least one token each way")
-    whole = np.rint(osl)
-    replica = _Replica(law, batching, arrival_s.tolist(), isl.tolist(), whole.tolist())
+    replica = Replica(law, batching, arrival_s.tolist(), isl.tolist(), np.rint(osl).tolist())
     replica.play()
-    n = len(arrival_s)
-    first = np.asarray(replica.first)
-    finish = np.asarray([replica.finish[i] for i in range(n)])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        tpot = np.where(whole > 1, (finish - first) / (whole - 1), np.nan)
-    kept = slice(int(warm_frac * n), n)
-    window = (float(arrival_s[kept.start]), float(arrival_s[-1]))
-    step_s, rows = _unrolled(replica.runs, window)
-    gap_s, weight = _unrolled(replica.gaps, window)
-    return Played(
-        arrival_s=arrival_s,
-        ttft_s=first - arrival_s,
-        finish_s=finish,
-        tpot_s=tpot,
-        gap_s=gap_s,
-        gap_weight=weight,
-        mean_batch=float(np.sum(rows * step_s)) / (window[1] - window[0]),
-        mean_step_s=float(np.mean(step_s)),
-        kept=kept,
-    )
-
-
-def _unrolled(
-    runs: list[tuple[float, float, float, int, int]], window: tuple[float, float]
-) -> tuple[Floats, Floats]:
-    """Each duration of runs (start, first duration, increment, count, weight) inside the window."""
-    table = np.asarray(runs, dtype=np.float64).reshape(-1, 5)
-    table = table[(table[:, 0] >= window[0]) & (table[:, 0] <= window[1]) & (table[:, 3] > 0)]
-    count = table[:, 3].astype(np.int64)
-    rank = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    durations = np.repeat(table[:, 1], count) + rank * np.repeat(table[:, 2], count)
-    return durations, np.repeat(table[:, 4], count)
+    return replica.played(warm_frac)
 
 
 def poisson_arrivals(rate: float, n: int, rng: np.random.Generator) -> Floats:
