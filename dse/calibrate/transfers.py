@@ -87,7 +87,8 @@ def fit_transfers(rows: Sequence[Measured]) -> Fit:
 
     def log_ratio(theta: NDArray[np.float64]) -> NDArray[np.float64]:
         layer_s, frac = np.exp(theta)
-        return np.log((layers * layer_s + volume / (frac * link)) / seconds)
+        ratio: NDArray[np.float64] = (layers * layer_s + volume / (frac * link)) / seconds
+        return np.log(ratio)
 
     found = least_squares(log_ratio, np.log([1e-5, 0.8]))
     layer_s, frac = np.exp(found.x)

@@ -11,8 +11,9 @@ from dse.errors import DseError, one_of
 from dse.lower.formats import FormatChoice
 from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, traffic_of
 from dse.lower.model import lower_model
-from dse.lower.tables import format_choices, grid_of, make_tables, pools_of
+from dse.lower.tables import format_choices, grid_of, make_tables, pools_of, routing_tables
 from dse.lower.target import lower_engine, lower_target
+from dse.lower.transfer import lower_link, lower_reuse
 from dse.serving.types import Limits, System, Traffic
 from dse.space.designs import DTYPE_AXES, Tables
 from dse.space.grid import Grid
@@ -125,8 +126,13 @@ def _problem(
         traffic=traffic,
         limits=limits,
         budget_accelerators=float(budget),
+        link=lower_link(study.link),
+        reuse=lower_reuse(study.cache, study.workload, target.prefill),
     )
-    tables = make_tables(grid, choices, target, study.link, drafts=drafts)
+    routing = {
+        pool: routing_tables(model, study.routing, grid, pool) for pool in pools_of(mode)
+    }
+    tables = make_tables(grid, choices, target, study.link, drafts=drafts, routing=routing)
     return Problem(
         study.model[0], target, system, grid, tables, goal, choices, absent_metrics(target)
     )

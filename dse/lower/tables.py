@@ -13,11 +13,10 @@ from dse.cost.types import Formats
 from dse.lower.formats import FormatChoice, lower_formats
 from dse.space.designs import DTYPE_AXES, Tables
 from dse.space.grid import COLOCATED, Grid, Value, make_grid
+from dse.spec.link import FABRICS, Link
 from dse.spec.space import AXES, POOL_AXES, POOLS, PoolName, Space
-from dse.spec.study import Link, Target
+from dse.spec.study import Target
 from dse.struct import replace
-
-_FABRICS = ("scale_up", "scale_out", "host")
 
 
 def grid_of(space: Space, mode: str) -> Grid:
@@ -70,7 +69,7 @@ def make_tables(
         values[axis.name] = np.asarray(numbers, dtype=np.float64)
     same = target.prefill.name == target.decode.name
     given = link.fabric if link is not None else None
-    weights = [float(name == (given or "scale_out")) for name in _FABRICS]
+    weights = [float(name == (given or "scale_out")) for name in FABRICS]
     domain = target.decode.scale_up.domain_accelerators.value
     return Tables(
         values=values,

@@ -92,7 +92,8 @@ def front(s: Setting) -> Front:
         bytes=jnp.asarray(cost.bytes),
         alone_s=alone,
         fixed_s=fixed * n_chunks / share,
-        work_s=(step_s - fixed) * n_chunks / share,
+        # Loading cached blocks goes beside computing: the busier of the two is the service.
+        work_s=jnp.maximum((step_s - fixed) * n_chunks, s.traffic.loading_s) / share,
         per_step=per_step,
         transfer_s=moved.total_s,
         exposed_s=exposed_time(moved, s.model, s.source_engine, s.link, last_stage_s, n_chunks),

@@ -12,6 +12,7 @@ from dse.cost.step import StepCost
 from dse.cost.types import Engine, Pool, Target
 from dse.serving import colocated, disaggregated
 from dse.serving.feasible import Verdict, judge
+from dse.serving.reuse import reused
 from dse.serving.types import Deployment, Outcome, Point, System
 from dse.struct import Array, Scalar, replace
 
@@ -81,6 +82,7 @@ def evaluate(
     that one request makes, and `reason` says why they do not count.
     """
     prefill_memory, decode_memory = accounts(system, design)
+    system = reused(system, design, prefill_memory).system
     setting = _settings(system, design, decode_memory)
     if isinstance(setting, colocated.Setting):
         point = colocated.operate(setting, n_refinements)
@@ -100,7 +102,8 @@ def evaluate(
 
 def step_costs(system: System, design: Deployment, point: Point) -> tuple[StepCost, StepCost]:
     """(a chunk of a prompt alone, a decode step at the operating batch)."""
-    _, account = accounts(system, design)
+    prefill_memory, account = accounts(system, design)
+    system = reused(system, design, prefill_memory).system
     setting = _settings(system, design, account)
     batch = point.resident_requests / design.decode.replicas
     if isinstance(setting, colocated.Setting):

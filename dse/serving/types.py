@@ -7,6 +7,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from dse.cost.memory import Memory
+from dse.cost.reuse import Reuse
 from dse.cost.transfer import Fabric, Link
 from dse.cost.types import Engine, Model, Pool, Target
 from dse.struct import Scalar, static, struct
@@ -27,6 +28,7 @@ class Traffic:
     osl_cv: Scalar
     prefix_hit_frac: Scalar  # share of a prompt found in the cache
     load: Scalar  # clients (closed) or requests/s (open); unused otherwise
+    loading_s: Scalar = 0.0  # of a rank's host link, for a prompt's cached blocks
     load_kind: str = static(default=GOODPUT)
 
     @property
@@ -85,6 +87,7 @@ class System:
     limits: Limits
     budget_accelerators: Scalar
     link: Link = Link()  # between the pools, beside the fabric
+    reuse: Reuse | None = None  # None: `traffic.prefix_hit_frac` as it stands
 
 
 @struct

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -21,8 +21,10 @@ from pydantic_core import CoreSchema
 
 from dse import catalog
 from dse.spec.base import Location, Spec, exclusive, fault, folder_of
+from dse.spec.cache import Cache
 from dse.spec.choice import EngineChoice
 from dse.spec.hardware import Hardware
+from dse.spec.link import Link
 from dse.spec.load import Loaded, Override, Source, is_text, load
 from dse.spec.objective import Objective
 from dse.spec.plain import plain_data
@@ -91,12 +93,6 @@ class Budget(Spec):
     accelerators: Annotated[int, Whole(1, 10_000_000)]
 
 
-class Link(Spec):
-    """How caches travel between the pools; without it the topology decides."""
-
-    fabric: Literal["scale_up", "scale_out", "host"]
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """What one recommendation is for: the accelerators of both pools."""
@@ -120,6 +116,7 @@ class Study(Spec):
     budget: Budget | None = None
     space: Space = Field(default_factory=Space)
     link: Link | None = None
+    cache: Cache | None = None
     seed: Annotated[int, Whole(0, 2**32 - 1)] = 0
 
     @classmethod
@@ -141,6 +138,13 @@ class Study(Spec):
             yield (
                 ("link",),
                 "applies to disaggregated serving only; set space.mode: disaggregated",
+            )
+        workload = self.workload
+        if self.cache is not None and workload.reuse is None and not workload.prefix_hit_frac:
+            yield (
+                ("cache",),
+                "holds what prompts repeat, and the workload repeats nothing; give workload.reuse "
+                "(a share by cache size) or workload.prefix_hit_frac",
             )
 
     @field_validator("model")

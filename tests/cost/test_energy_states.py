@@ -1,53 +1,13 @@
-"""Moving caches, joules and dollars, states of recurrent layers: by hand."""
+"""Joules and dollars, states of recurrent layers: by hand."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dse.cost import recurrent
 from dse.cost.energy import power, requests_per_usd
-from dse.cost.transfer import exposed_time, link_rate, transfer_bytes
 from dse.cost.types import DecodeLoad, PrefillLoad
 from tests.support import engine, formats, model, pool, replace, target
-
-
-@given(transfer=st.floats(1e-4, 10.0), prefill=st.floats(1e-4, 10.0), layers=st.integers(1, 100))
-def test_streaming_layer_by_layer_against_the_recursion(
-    transfer: float, prefill: float, layers: int
-) -> None:
-    """finish_i = max(finish_{i-1}, ready_i) + x: what is left when the last layer is ready."""
-    finish = 0.0
-    for i in range(1, layers + 1):
-        finish = max(finish, i * prefill / layers) + transfer / layers
-    found = float(exposed_time(transfer, prefill, float(layers)))
-    assert found == pytest.approx(finish - prefill, rel=1e-9, abs=1e-12)
-
-
-def test_a_latent_cache_moves_once_whatever_the_ranks() -> None:
-    name = "DeepSeek-V3"
-    choice = formats(name, "h200-sxm", kv="bf16")
-    for tp in (1, 8):
-        size = transfer_bytes(model(name), pool(choice, tp=tp), 4096.0)
-        assert float(size) == 4096 * 70_272
-    assert float(transfer_bytes(model(name), pool(choice, pp=4), 4096.0)) == 4096 * 70_272
-
-
-def test_a_state_moves_with_the_rows() -> None:
-    name = "Qwen3.5-397B-A17B"
-    served = pool(formats(name, "h200-sxm", kv="bf16"))
-    size = float(transfer_bytes(model(name), served, 1000.0))
-    assert size - 1000 * 30_720 > 180 * 2**20
-
-
-def test_the_side_with_fewer_or_slower_links_decides() -> None:
-    choice = formats("Llama-3.1-8B", "h100-sxm")
-    fast, slow = target("h100-sxm"), replace(target("h100-sxm"), scale_out_bytes_per_s=20e9)
-    out = (0.0, 1.0, 0.0)
-    assert float(link_rate(pool(choice, tp=4), pool(choice, tp=2), fast, fast, out)) == 100e9
-    assert float(link_rate(pool(choice, tp=4), pool(choice, tp=2), slow, fast, out)) == 80e9
-    assert float(link_rate(pool(choice, tp=1), pool(choice, tp=2), fast, slow, out)) == 40e9
 
 
 def test_power_lies_between_idle_and_the_limit() -> None:
