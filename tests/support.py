@@ -23,12 +23,14 @@ from dse.cost.step import StepCost, step, step_kernels
 from dse.cost.types import DecodeLoad, Engine, Model, Pool, PrefillLoad, Target
 from dse.lower.formats import FormatChoice, lower_formats
 from dse.lower.model import lower_model
+from dse.lower.routing import Choice, lower_routing
 from dse.lower.target import lower_engine, lower_target
 from dse.serving.evaluate import evaluate
 from dse.serving.types import GOODPUT, Deployment, Limits, System, Traffic
 from dse.spec.engine import load_engine
 from dse.spec.hardware import Hardware
 from dse.spec.load import load
+from dse.spec.routing import RoutingSpec
 from dse.struct import replace
 
 N = 64
@@ -113,6 +115,31 @@ def pool(choice: FormatChoice, **degrees: float) -> Pool:
     return Pool(**given, formats=choice.formats)
 
 
+EVEN = RoutingSpec.model_validate({"popularity": "uniform", "overdispersion": 1, "drift": 0})
+
+
+def routed(
+    served: Pool, to: Model, spec: RoutingSpec = EVEN, placement: str = "contiguous"
+) -> Pool:
+    """The pool with the routing of a model's experts at its degrees, which may be arrays."""
+
+    def of(kinds: Any) -> Any:
+        return tuple(_routing(kind, served, spec, placement) for kind in kinds)
+
+    draft = to.draft.experts if to.draft is not None else ()
+    return replace(served, routing=of(to.main.experts), draft_routing=of(draft))
+
+
+def _routing(kind: Any, served: Pool, spec: RoutingSpec, placement: str) -> Any:
+    """One kind's routing for every degree of expert parallelism, each rounded to a whole number."""
+    eps, spare = np.broadcast_arrays(served.ep, served.redundant_experts)
+    found = [
+        lower_routing(kind, spec, Choice(max(round(float(ep)), 1), round(float(r)), placement))
+        for ep, r in zip(eps.ravel(), spare.ravel(), strict=True)
+    ]
+    return jax.tree.map(lambda *leaves: np.reshape(leaves, eps.shape)[()], *found)
+
+
 def without_ceilings(served: Pool) -> Pool:
     """The pool on a target whose matrix units reach their data sheet's peak."""
     ceilings = dict.fromkeys(served.formats.ceiling_frac, 1.0)
@@ -156,12 +183,13 @@ def case(
     name, on, by, tp = FAMILIES[family] if isinstance(family, str) else family
     vendor = hardware(on).vendor
     choice = formats(name, on)
-    served = pool(choice, **{"tp": tp, **degrees})
+    lowered = model(name, with_draft=with_draft)
+    served = routed(pool(choice, **{"tp": tp, **degrees}), lowered)
     if not with_draft:
         served = replace(served, formats=replace(served.formats, draft=None))
     chip, engine_ = target(on), engine(by, vendor)
     system = System(
-        model=model(name, with_draft=with_draft),
+        model=lowered,
         source=chip,
         sink=chip,
         source_engine=engine_,
@@ -211,6 +239,8 @@ _KEPT = (
     "fabric",
     "budget",
     "exponent",
+    "routing",
+    "redundant",
 )
 
 
@@ -233,9 +263,10 @@ def varied(start: Case, rng: np.random.Generator, spread: float = 0.3) -> Case:
     def degrees(of: Pool) -> Pool:
         dp = 2.0 ** small[1] if start.system.model.main.experts else np.ones(N)
         ep = np.minimum(2.0 ** small[2], dp) if start.system.model.main.experts else np.ones(N)
-        return replace(
+        drawn = replace(
             of, tp=of.tp * 0.5 * 2.0 ** small[0], dp=dp, ep=ep, pp=2.0 ** (small[3] // 2)
         )
+        return routed(drawn, start.system.model)
 
     design = replace(
         out.design, prefill=degrees(out.design.prefill), decode=degrees(out.design.decode)

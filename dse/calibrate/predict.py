@@ -14,10 +14,11 @@ from dse import catalog
 from dse.arch import load_model
 from dse.arch.types import ModelArch
 from dse.calibrate.rows import Degrees, Row
-from dse.cost.types import Engine, Pool
+from dse.cost.types import Engine, Model, Pool
 from dse.errors import DseError
 from dse.lower.formats import FormatChoice, lower_formats
 from dse.lower.model import lower_model
+from dse.lower.routing import Choice, lower_routing
 from dse.lower.target import lower_engine, lower_target
 from dse.search import interpret
 from dse.serving.evaluate import evaluate
@@ -26,12 +27,14 @@ from dse.serving.types import CLOSED, Deployment, Limits, System, Traffic
 from dse.spec.engine import load_engine
 from dse.spec.hardware import Hardware
 from dse.spec.load import load
+from dse.spec.routing import RoutingSpec
 from dse.struct import replace
 
 _NO_LIMIT_S = 1e9
 _CHUNK_TOKENS = 8192.0
 _MANY_SLOTS = 4096.0
 _REFINEMENTS = 5
+_ROUTING = RoutingSpec()
 # Recipes of these engines keep the cache in 8 bit with 8-bit and 4-bit weights.
 _EIGHT_BIT_CACHE_ENGINES = ("tensorrt-llm", "sglang")
 _EIGHT_BIT_CACHE_MODELS = ("minimax", "kimi")
@@ -85,7 +88,9 @@ def _formats(model: str, hardware: str, weight: str, kv: str) -> FormatChoice:
     return lower_formats(arch, _hardware(hardware), weight, "checkpoint", kv)
 
 
-def _pool(degrees: Degrees, formats: FormatChoice, slots: float, draft: int) -> Pool:
+def _pool(degrees: Degrees, formats: FormatChoice, slots: float, draft: int, model: Model) -> Pool:
+    choice = Choice(degrees.ep, 0, "contiguous")
+    drafted = model.draft.experts if model.draft is not None else ()
     return Pool(
         tp=float(degrees.tp),
         dp=float(degrees.dp),
@@ -96,6 +101,8 @@ def _pool(degrees: Degrees, formats: FormatChoice, slots: float, draft: int) -> 
         replicas=float(degrees.workers),
         draft_tokens=float(draft),
         formats=formats.formats,
+        routing=tuple(lower_routing(kind, _ROUTING, choice) for kind in model.main.experts),
+        draft_routing=tuple(lower_routing(kind, _ROUTING, choice) for kind in drafted),
     )
 
 
@@ -120,8 +127,10 @@ def lower_row(row: Row) -> tuple[System, Deployment]:
         load_kind=CLOSED,
     )
     limits = Limits(_NO_LIMIT_S, _NO_LIMIT_S, _NO_LIMIT_S, _NO_LIMIT_S)
+    model = lower_model(arch)
+    slots = row.decode_slots or _MANY_SLOTS
     pools = {
-        name: _pool(degrees, formats, row.decode_slots or _MANY_SLOTS, row.mtp_draft_tokens)
+        name: _pool(degrees, formats, slots, row.mtp_draft_tokens, model)
         for name, degrees in row.pools().items()
     }
     if row.mode == "colocated":
@@ -129,7 +138,7 @@ def lower_row(row: Row) -> tuple[System, Deployment]:
     else:
         prefill, decode = replace(pools["prefill"], draft_tokens=0.0), pools["decode"]
     system = System(
-        model=lower_model(arch),
+        model=model,
         source=target,
         sink=target,
         source_engine=engine,

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from dse.cost.attention import index_growth_bytes, kv_growth_bytes, kv_window_bytes
 from dse.cost.gemm import Fields, local_shape, stacked
 from dse.cost.moe import expert_weight_bytes
+from dse.cost.routing import rank_rows
 from dse.cost.types import Engine, Layers, Model, Pool, Target
 from dse.struct import Array, Scalar, struct
 
@@ -40,9 +41,8 @@ def layer_weight_bytes(layers: Layers, pool: Pool) -> Array:
     weight = stacked([pool.formats.weight_bytes[part] for part in layers.gemms.parts])
     field = Fields(layers.gemms, max(k.ndim, weight.ndim) - 1)
     total = jnp.sum(field.layers * field.in_layers * copies * k * n * weight, axis=0)
-    for kind in layers.experts:
-        stored = expert_weight_bytes(kind, pool)
-        total = total + kind.layers * kind.n_experts / pool.ep * stored
+    for kind, routing in zip(layers.experts, pool.routing, strict=True):
+        total = total + kind.layers * routing.slots * expert_weight_bytes(kind, pool)
     return total
 
 
@@ -103,15 +103,15 @@ def activation_bytes(model: Model, pool: Pool) -> Array:
     """Peak of the largest step on one rank: chunk rows plus decoding rows through the widest layer.
 
     Per row: the residual twice, the widest fused projection and its output; experts add what their
-    tokens gather from every data-parallel rank (dp * rows); logits are fp32.
+    tokens gather from every data-parallel rank (dp * rows), on the hottest rank; logits are fp32.
     """
     decode_rows = pool.max_batch / pool.dp * (1.0 + pool.draft_tokens)
     rows = pool.chunk_tokens + decode_rows
     k, n, copies = local_shape(model.main.gemms, pool)
     widest = jnp.max(Fields(model.main.gemms, k.ndim - 1).in_layers * copies * (k + n), axis=0)
     total = rows * (4.0 * model.hidden + 2.0 * widest)
-    for kind in model.main.experts:
-        routed = pool.dp * rows * kind.top_k / pool.ep
+    for kind, routing in zip(model.main.experts, pool.routing, strict=True):
+        routed = rank_rows(pool.dp * rows, kind, pool.ep, routing)
         width = kind.hidden + kind.n_matrices * kind.intermediate / pool.expert_tp
         gathered = pool.dp * rows * kind.hidden * 2.0 * jnp.clip(pool.dp - 1.0, 0.0, 1.0)
         total = jnp.maximum(total, rows * 4.0 * model.hidden + gathered + 2.0 * routed * width)

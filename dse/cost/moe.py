@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.cost.law import TILE_AREA, Kernel, compute_time, kernel_time, serial_time
-from dse.cost.types import ExpertKind, Law, Pool, Target
-from dse.smooth import padded
+from dse.cost.routing import rank_load, reached_share
+from dse.cost.types import Engine, ExpertKind, Pool, Routing, Target
+from dse.smooth import ramp
 from dse.struct import Array, Scalar
 
 _TINY = 1e-9
@@ -56,47 +57,51 @@ def expert_weight_bytes(kind: ExpertKind, pool: Pool) -> Scalar:
 
 
 def expert_kernel(
-    tokens: Scalar, kind: ExpertKind, pool: Pool, target: Target, engine_imbalance: Scalar, law: Law
+    tokens: Scalar, kind: ExpertKind, routing: Routing, pool: Pool, target: Target, engine: Engine
 ) -> Kernel:
-    """One layer's grouped product on the hottest rank, over all `tokens` of the replica.
+    """One layer's grouped product on the slowest rank, over all `tokens` of the replica.
 
-    R* = T k / ep rows (times the imbalance), A* = (E/ep) (1 - (1 - k/E)^T) active experts;
-    flops = 2 mats h i/etp R* with R*/A* padded to row tiles; bytes = A* expert weights plus
-    R* (h (b_a + 2) + i/etp (2 (mats - 1) + b_a)) of activations in, between and out.
+    flops = 2 mats h i/etp P with the padded rows P of the hottest rank; bytes = A expert weights
+    plus R (h (b_a + 2) + i/etp (2 (mats - 1) + b_a)) of activations in, between and out, of the
+    rank for which they are most: R*, A* of the hottest, or T k/ep, Amax of the rank with most
+    active experts; and S h (b_a + 2) to sort the S tokens that the kernel is handed and to reduce
+    their results. `flops` and `bytes` count the hottest rank's own rows (`dse.cost.routing`).
     """
-    local = kind.n_experts / pool.ep
-    active = jnp.maximum(local * active_share(tokens, kind.top_k, kind.n_experts), _TINY)
-    spread = 1.0 + (engine_imbalance - 1.0) * (1.0 - 1.0 / pool.ep)
-    rows = tokens * kind.top_k / pool.ep * spread
+    law = engine.law
+    load = rank_load(tokens, kind, pool.ep, routing, law.tile_rows)
     width = kind.intermediate / pool.expert_tp
     per_row = 2.0 * kind.n_matrices * kind.hidden * width
-    per_expert = padded(rows / active, law.tile_rows)
     peak = pool.formats.peak_flops_per_s["expert"]
     ceiling = pool.formats.ceiling_frac["expert"]
     compute_s = compute_time(
-        per_row * active * per_expert,
+        per_row * load.padded_rows,
         peak * ceiling * law.expert_compute_frac * kind.hidden / (kind.hidden + law.depth_half),
-        units_per_core=active
-        * per_expert
+        units_per_core=load.padded_rows
         * (width * (kind.n_matrices - 1.0) + kind.hidden)
         / (TILE_AREA * target.compute_units),
         serial_s=2.0 * serial_time(kind.hidden, law),
         law=law,
     )
-    moved = active * expert_weight_bytes(kind, pool) + rows * (
-        kind.hidden * (pool.formats.activation_bytes + 2.0)
-        + width * (2.0 * (kind.n_matrices - 1.0) + pool.formats.activation_bytes)
+    weights = expert_weight_bytes(kind, pool)
+    both_ways = kind.hidden * (pool.formats.activation_bytes + 2.0)
+    activations = both_ways + width * (
+        2.0 * (kind.n_matrices - 1.0) + pool.formats.activation_bytes
     )
+    hottest = load.active * weights + load.rows * activations
+    busiest = load.most_active * weights + load.mean_rows * activations
+    sorted_bytes = handed_tokens(tokens, load.rows, kind, pool, engine) * both_ways
     bandwidth = target.memory_bandwidth_bytes_per_s
-    memory_s = moved / (bandwidth * law.weight_bandwidth_frac)
+    memory_s = (jnp.maximum(hottest, busiest) + sorted_bytes) / (
+        bandwidth * law.weight_bandwidth_frac
+    )
     quantize_s = (
         pool.formats.quantizes
         * law.quantize_passes
-        * (3.0 * rows * (kind.hidden + width) / (bandwidth * law.element_bandwidth_frac))
+        * (3.0 * load.rows * (kind.hidden + width) / (bandwidth * law.element_bandwidth_frac))
     )
     return Kernel(
-        flops=per_row * rows,
-        bytes=moved,
+        flops=per_row * load.rows,
+        bytes=hottest,
         peak_flops_per_s=peak,
         compute_s=compute_s,
         memory_s=memory_s,
@@ -105,3 +110,15 @@ def expert_kernel(
         name="experts",
         term="experts",
     )
+
+
+def handed_tokens(
+    tokens: Scalar, rows: Scalar, kind: ExpertKind, pool: Pool, engine: Engine
+) -> Array:
+    """Tokens that the grouped product of the hottest rank sorts.
+
+    All of them where every rank has them (one attention group, or an all-gather), else those that a
+    dispatch has sent to the rank.
+    """
+    sent = ramp(pool.dp - 1.0) * engine.all_to_all_share
+    return tokens * (1.0 - sent * (1.0 - reached_share(rows, tokens, kind.top_k)))

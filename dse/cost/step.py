@@ -15,6 +15,7 @@ from dse.cost.collective import all_gather_time, all_reduce_time, all_to_all_tim
 from dse.cost.gemm import gemm_kernels
 from dse.cost.law import Kernel, times
 from dse.cost.moe import copies_sent, distinct_ranks, expert_kernel
+from dse.cost.routing import rank_rows, reached_share
 from dse.cost.types import (
     Breakdown,
     DecodeLoad,
@@ -75,9 +76,8 @@ def layer_kernels(
             yield times(recurrent.prefill_kernel(prefill, state, pool, target, law), state.layers)
         if decode is not None:
             yield times(recurrent.decode_kernel(decode, state, pool, target, law), state.layers)
-    for expert in layers.experts:
-        imbalance = 1.0 if expert.hash_routed else engine.expert_imbalance
-        yield times(expert_kernel(tokens, expert, pool, target, imbalance, law), expert.layers)
+    for expert, routing in zip(layers.experts, pool.routing, strict=True):
+        yield times(expert_kernel(tokens, expert, routing, pool, target, engine), expert.layers)
 
 
 def elementwise_kernel(
@@ -120,7 +120,8 @@ def communication(
     one attention rank group (dp = 1) tokens are replicated, and their sum is one all-reduce; with
     data-parallel attention tokens travel, by dispatch and combine or by all-gather and
     reduce-scatter, as the engine does it; the rows that arrive at an expert are gathered over its
-    etp ranks and their partial sums scattered back, and a shared expert is summed over tp.
+    etp ranks and their partial sums scattered back, and a shared expert is summed over tp. The
+    hottest rank's links carry more than the mean rank's, by the tokens that reach it.
     """
     size = tokens / pool.dp * model.hidden * _RESIDUAL_BYTES
     reduce_s = all_reduce_time(size, pool.tp, target, engine)
@@ -130,13 +131,15 @@ def communication(
     terms["dispatch"], terms["combine"] = zero, zero
     ranks = pool.tp * pool.dp
     apart = jnp.clip(pool.dp - 1.0, 0.0, 1.0)
-    for kind in layers.experts:
+    for kind, routing in zip(layers.experts, pool.routing, strict=True):
         etp = pool.expert_tp
         # The etp ranks of an expert sit together: a domain holds domain/etp of such groups.
         groups = jnp.maximum(target.scale_up_domain / etp, 1.0)
         inside, outside = copies_sent(pool.ep, groups, kind)
-        arrived = tokens * distinct_ranks(pool.ep, kind.top_k) / pool.ep * kind.hidden
-        per_rank = tokens / ranks * kind.hidden
+        reached = reached_share(rank_rows(tokens, kind, pool.ep, routing), tokens, kind.top_k)
+        hotter = reached * pool.ep / distinct_ranks(pool.ep, kind.top_k)
+        arrived = tokens * reached * kind.hidden
+        per_rank = tokens / ranks * kind.hidden * hotter
         send, collect = (
             all_to_all_time(
                 per_rank * width * inside, per_rank * width * outside, pool.ep, target, engine

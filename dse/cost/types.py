@@ -76,7 +76,6 @@ class Engine:
     link_frac: Scalar  # share of a link's peak that collectives reach
     overlap_frac: Scalar  # share of communication hidden behind compute
     all_to_all_share: Scalar  # 1: dispatch and combine; 0: all-gather and reduce-scatter
-    expert_imbalance: Scalar  # hottest rank's rows over the mean
     ttft_base_s: Scalar
     ttft_steps: Scalar  # steps that the scheduler loses before the first token
     ttft_s_per_prompt_token: Scalar
@@ -181,6 +180,31 @@ class ExpertKind:
 
 
 @struct
+class Routing:
+    """How unevenly one kind of expert layers is routed in one pool (`dse.lower.routing`).
+
+    Each field depends on expert parallelism, redundant experts and placement alone: a table lookup
+    on the grid, a mixture when relaxed.
+    """
+
+    slots: Scalar  # m = (E + r)/ep experts on a rank
+    class_share: tuple[Scalar, ...]  # of the layers, by class of layers
+    class_lam: tuple[Scalar, ...]  # load of the hottest rank over the mean rank's
+    hot_weight: tuple[Scalar, ...]  # slots of the hottest rank by node; they sum to m
+    hot_pick: tuple[Scalar, ...]  # chance that a token picks a slot of the node
+    slot_share: tuple[Scalar, ...]  # the same for all slots; shares sum to 1
+    slot_log_miss: tuple[Scalar, ...]  # ln(1 - chance)
+    excess: tuple[Scalar, ...]  # of the fullest of ep ranks, a polynomial (`cost.routing.excess`)
+    luck: Scalar  # sqrt(f phi): deviation of a rank's rows over that of a Poisson number
+    median_pick: Scalar  # chances at quantiles of single experts
+    p90_pick: Scalar
+    largest_pick: Scalar
+    expert_excess: tuple[Scalar, ...]  # of the fullest of E experts
+    expert_draw: Scalar  # f phi of single experts
+    supported: Scalar  # 1 where the placement can hold the redundant experts
+
+
+@struct
 class Layers:
     """A bag of layers: what one step passes through (the model, or its draft layers)."""
 
@@ -237,6 +261,9 @@ class Pool:
     replicas: Scalar
     draft_tokens: Scalar
     formats: Formats
+    redundant_experts: Scalar = 0.0  # further slots of an expert-parallel domain, per layer
+    routing: tuple[Routing, ...] = ()  # one for each of `Layers.experts`
+    draft_routing: tuple[Routing, ...] = ()
 
     @property
     def accelerators(self) -> Scalar:
@@ -249,7 +276,8 @@ class Pool:
 
     def for_draft(self) -> Pool:
         """The pool as the draft layers see it."""
-        return dataclasses.replace(self, formats=self.formats.draft or self.formats)
+        formats = self.formats.draft or self.formats
+        return dataclasses.replace(self, formats=formats, routing=self.draft_routing)
 
     @property
     def expert_tp(self) -> Scalar:

@@ -54,10 +54,8 @@ def sweeps(model: Model, side: Side, contexts: Array, expert: int | None, gemm: 
         return jnp.asarray(kernels[gemm].compute_s), jnp.asarray(kernels[gemm].memory_s)
 
     def grouped(tokens: Scalar) -> tuple[Array, Array]:
-        kind = model.main.experts[expert or 0]
-        kernel = expert_kernel(
-            tokens, kind, side.pool, side.target, side.engine.expert_imbalance, law
-        )
+        kind, routing = model.main.experts[expert or 0], side.pool.routing[expert or 0]
+        kernel = expert_kernel(tokens, kind, routing, side.pool, side.target, side.engine)
         return jnp.asarray(kernel.compute_s), jnp.asarray(kernel.memory_s)
 
     def fits(context: Scalar) -> Array:

@@ -21,6 +21,8 @@ def misfits(arch: ModelArch, design: Mapping[str, Any]) -> list[str]:
 
 def _of_pool(arch: ModelArch, pool: Mapping[str, Any], prefix: str) -> Iterator[str]:
     tp, dp, ep, pp = (pool[name] for name in ("attention_tp", "attention_dp", "moe_ep", "pp"))
+    redundant = pool.get("redundant_experts", 0)
+    placement = pool.get("expert_placement", "contiguous")
     for mixer, _ in arch.mixers:
         heads = mixer.q_heads if isinstance(mixer, Attention) else mixer.heads
         if heads % tp:
@@ -35,13 +37,21 @@ def _of_pool(arch: ModelArch, pool: Mapping[str, Any], prefix: str) -> Iterator[
             yield f"{prefix}moe_ep {ep}: {arch.name} has no experts"
         if dp > 1:
             yield f"{prefix}attention_dp {dp}: without experts use replicas or workers instead"
+        if redundant:
+            yield f"{prefix}redundant_experts {redundant}: {arch.name} has no experts"
         return
+    if redundant and placement != "eplb":
+        yield (
+            f"{prefix}redundant_experts {redundant} need a plan; expert_placement is {placement}, "
+            "expected eplb"
+        )
     if (tp * dp) % ep:
         yield f"{prefix}moe_ep {ep} does not divide attention_tp * attention_dp = {tp * dp}"
         return
     for moe in experts:
-        if moe.n_experts % ep:
-            yield f"{prefix}moe_ep {ep} does not divide {moe.n_experts} experts"
+        if (moe.n_experts + redundant) % ep:
+            more = f" and {redundant} redundant" if redundant else ""
+            yield f"{prefix}moe_ep {ep} does not divide {moe.n_experts}{more} experts"
         if moe.intermediate % (tp * dp // ep):
             width = tp * dp // ep
             yield f"{prefix}expert tensor parallelism {width} does not divide {moe.intermediate}"

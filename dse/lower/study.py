@@ -11,7 +11,7 @@ from dse.errors import DseError, one_of
 from dse.lower.formats import FormatChoice
 from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, traffic_of
 from dse.lower.model import lower_model
-from dse.lower.tables import format_choices, grid_of, make_tables, pools_of
+from dse.lower.tables import format_choices, grid_of, make_tables, pools_of, routing_tables
 from dse.lower.target import lower_engine, lower_target
 from dse.lower.transfer import lower_link, lower_reuse
 from dse.serving.types import Limits, System, Traffic
@@ -129,7 +129,8 @@ def _problem(
         link=lower_link(study.link),
         reuse=lower_reuse(study.cache, study.workload, target.prefill),
     )
-    tables = make_tables(grid, choices, target, study.link, drafts=drafts)
+    routing = {pool: routing_tables(model, study.routing, grid, pool) for pool in pools_of(mode)}
+    tables = make_tables(grid, choices, target, study.link, drafts=drafts, routing=routing)
     return Problem(
         study.model[0], target, system, grid, tables, goal, choices, absent_metrics(target)
     )

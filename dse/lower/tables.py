@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from dse.arch.types import ModelArch
-from dse.cost.types import Formats
+from dse.cost.types import ExpertKind, Formats, Model, Routing
 from dse.lower.formats import FormatChoice, lower_formats
-from dse.space.designs import DTYPE_AXES, Tables
+from dse.lower.routing import Choice, lower_routing
+from dse.space.designs import DTYPE_AXES, ROUTING_AXES, Routings, Tables
 from dse.space.grid import COLOCATED, Grid, Value, make_grid
 from dse.spec.link import FABRICS, Link
+from dse.spec.routing import RoutingSpec
 from dse.spec.space import AXES, POOL_AXES, POOLS, PoolName, Space
 from dse.spec.study import Target
 from dse.struct import replace
+
+T = TypeVar("T")
 
 
 def grid_of(space: Space, mode: str) -> Grid:
@@ -54,6 +58,27 @@ def format_choices(
     )
 
 
+def routing_tables(model: Model, spec: RoutingSpec, grid: Grid, pool: PoolName) -> Routings:
+    """Routing of every kind of expert layers (main and draft) over a pool's `ROUTING_AXES`."""
+    values = {axis.name: axis.values for axis in grid.axes}
+    eps, redundant, placements = (
+        values.get(f"{pool}.{name}") or values[name] for name in ROUTING_AXES
+    )
+    choices = [
+        Choice(int(ep), int(r), str(placement))
+        for ep in eps
+        for r in redundant
+        for placement in placements
+    ]
+    bags = [model.main.experts, model.draft.experts if model.draft is not None else ()]
+    main, draft = (tuple(_routing_table(kind, spec, choices) for kind in bag) for bag in bags)
+    return main, draft
+
+
+def _routing_table(kind: ExpertKind, spec: RoutingSpec, choices: list[Choice]) -> Routing:
+    return tabulated(lower_routing(kind, spec, choice) for choice in choices)
+
+
 def make_tables(
     grid: Grid,
     choices: Mapping[PoolName, tuple[FormatChoice, ...]],
@@ -61,6 +86,7 @@ def make_tables(
     link: Link | None,
     *,
     drafts: bool,
+    routing: Mapping[PoolName, Routings],
 ) -> Tables:
     """The numbers behind a grid, all float64: a search narrows them to what it runs in."""
     values: dict[str, Any] = {}
@@ -74,6 +100,7 @@ def make_tables(
     return Tables(
         values=values,
         formats={pool: _stacked(found, drafts=drafts) for pool, found in choices.items()},
+        routing={pool: found for pool, found in routing.items()},
         fabric=(weights[0], weights[1], weights[2]),
         shared_domain=domain if same and given is None else 0.0,
         mode=grid.mode,
@@ -82,12 +109,17 @@ def make_tables(
 
 
 def _stacked(choices: tuple[FormatChoice, ...], *, drafts: bool) -> Formats:
-    """One table per leaf; of length 1 where all combinations agree: then nothing is looked up."""
     formats = [one.formats if drafts else replace(one.formats, draft=None) for one in choices]
+
+    return tabulated(formats)
+
+
+def tabulated(found: Iterable[T]) -> T:
+    """One table per leaf; of length 1 where all combinations agree: then nothing is looked up."""
 
     def table(*leaves: float) -> Any:
         column = np.asarray(leaves, dtype=np.float64)
         return column[:1] if np.all(column == column[0]) else column
 
-    stacked: Formats = jax.tree.map(table, *formats)
+    stacked: T = jax.tree.map(table, *found)
     return stacked

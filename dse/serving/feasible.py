@@ -32,8 +32,9 @@ def _divides(whole: Scalar, part: Scalar) -> Array:
 
 
 def degrees_fit(model: Model, pool: Pool) -> Array:
-    """True where tp divides query heads, and key-value heads or the reverse; ep divides experts and
-    the ranks; pp does not exceed the layers; draft tokens need draft layers."""
+    """True where tp divides query heads, and key-value heads or the reverse; ep divides expert
+    slots and the ranks; redundant experts have a placement that plans them; pp does not exceed the
+    layers; draft tokens need draft layers."""
     fits = (pool.expert_tp > 1.0 - _WHOLE) & _divides(pool.tp * pool.dp, pool.ep)
     fits = fits & (pool.pp <= model.main.n_layers + 0.5)
     for kind in model.main.attention:
@@ -42,11 +43,12 @@ def degrees_fit(model: Model, pool: Pool) -> Array:
         fits = fits & whole
     for state in model.main.recurrent:
         fits = fits & _divides(state.heads, pool.tp)
-    for expert in model.main.experts:
-        fits = fits & _divides(expert.n_experts, pool.ep)
+    for expert, routing in zip(model.main.experts, pool.routing, strict=True):
+        fits = fits & _divides(expert.n_experts + pool.redundant_experts, pool.ep)
+        fits = fits & (routing.supported > 0.5)
         fits = fits & _divides(expert.intermediate, pool.expert_tp)
     if not model.main.experts:
-        fits = fits & (pool.ep < 1.5) & (pool.dp < 1.5)
+        fits = fits & (pool.ep < 1.5) & (pool.dp < 1.5) & (pool.redundant_experts < 0.5)
     if model.draft is None:
         fits = fits & (pool.draft_tokens < 0.5)
     return fits

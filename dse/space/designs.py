@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.cost.types import Formats, Pool
+from dse.cost.types import Formats, Pool, Routing
 from dse.serving.types import Deployment
 from dse.space.grid import COLOCATED, Grid
 from dse.struct import Array, Scalar, replace, static, struct
@@ -27,21 +27,30 @@ _FIELDS = {
     "pp": "pp",
     "max_batch": "max_batch",
     "chunk_tokens": "chunk_tokens",
+    "redundant_experts": "redundant_experts",
 }
 DTYPE_AXES = ("weight_dtype", "activation_dtype", "kv_dtype")
+ROUTING_AXES = ("moe_ep", "redundant_experts", "expert_placement")
 _LARGEST_INDEX = 2**31 - 1
+T = TypeVar("T")
+
+
+# Of the kinds of expert layers, in the model itself and in its draft layers.
+Routings = tuple[tuple[Routing, ...], tuple[Routing, ...]]
 
 
 @struct
 class Tables:
-    """What the positions on the axes mean: numbers by axis, and formats by pool.
+    """What the positions on the axes mean: numbers by axis, formats and routing by pool.
 
     Each leaf of a pool's formats is a table over the combinations of its three dtype axes (weight
-    most significant), or has length 1 where no combination changes it.
+    most significant), each leaf of its routing over those of `ROUTING_AXES`; either has length 1
+    where no combination changes it.
     """
 
     values: dict[str, Array]
     formats: dict[str, Formats]  # "decode", and "prefill" where the pools are two
+    routing: dict[str, Routings]
     fabric: tuple[Scalar, Scalar, Scalar]  # between pools that share no scale-up domain
     shared_domain: Scalar  # both pools use its links where they fit into it together; 0: never
     mode: str = static(default=COLOCATED)
@@ -145,27 +154,26 @@ def row_deployment(tables: Tables, cut: Layout, row: Array) -> tuple[Deployment,
 def gathered(tables: Tables, digits: Mapping[str, Any]) -> Deployment:
     """The deployments at integer positions (numpy or jax arrays of one rank)."""
 
-    def formats(pool: str) -> Formats:
-        first, *others = (_axis(tables, pool, name) for name in DTYPE_AXES)
-        index = digits[first]
-        for name in others:
+    def combined(pool: str, axes: tuple[str, ...], table: T) -> T:
+        index: Any = 0
+        for name in (_axis(tables, pool, axis) for axis in axes):
             index = index * len(tables.values[name]) + digits[name]
-        table: Formats = jax.tree.map(lambda leaf: _pick(leaf, index), tables.formats[pool])
-        return table
+        found: T = jax.tree.map(lambda leaf: _pick(leaf, index), table)
+        return found
 
-    return _deployment(tables, lambda name: _pick(tables.values[name], digits[name]), formats)
+    return _deployment(tables, lambda name: _pick(tables.values[name], digits[name]), combined)
 
 
 def relaxed(tables: Tables, weights: Mapping[str, Array]) -> Deployment:
     """The deployment at a point of each axis' simplex; at a corner it equals `gathered` exactly."""
 
-    def formats(pool: str) -> Formats:
-        w, a, kv = (weights[_axis(tables, pool, name)] for name in DTYPE_AXES)
-        joint = (w[:, None, None] * a[None, :, None] * kv[None, None, :]).reshape(-1)
-        mixed: Formats = jax.tree.map(lambda leaf: _mix(leaf, joint), tables.formats[pool])
-        return mixed
+    def combined(pool: str, axes: tuple[str, ...], table: T) -> T:
+        x, y, z = (weights[_axis(tables, pool, axis)] for axis in axes)
+        joint = (x[:, None, None] * y[None, :, None] * z[None, None, :]).reshape(-1)
+        found: T = jax.tree.map(lambda leaf: _mix(leaf, joint), table)
+        return found
 
-    return _deployment(tables, lambda name: _mix(tables.values[name], weights[name]), formats)
+    return _deployment(tables, lambda name: _mix(tables.values[name], weights[name]), combined)
 
 
 def _pick(table: Array, digit: Any) -> Any:
@@ -187,17 +195,22 @@ def _axis(tables: Tables, pool: str, name: str) -> str:
 
 
 def _deployment(
-    tables: Tables, take: Callable[[str], Any], formats: Callable[[str], Formats]
+    tables: Tables, take: Callable[[str], Any], combined: Callable[[str, tuple[str, ...], Any], Any]
 ) -> Deployment:
+    """`take` gives an axis' number, `combined` a table over the combinations of three axes."""
+
     def pool(name: str) -> Pool:
         fields = {key: take(_axis(tables, name, axis)) for key, axis in _FIELDS.items()}
         replicas = "replicas" if tables.mode == COLOCATED else f"{name}.workers"
         draft = take("draft_tokens")
+        routing, draft_routing = combined(name, ROUTING_AXES, tables.routing[name])
         return Pool(
             **fields,
             replicas=take(replicas),
             draft_tokens=draft if name == "decode" else 0.0 * draft,
-            formats=formats(name),
+            formats=combined(name, DTYPE_AXES, tables.formats[name]),
+            routing=routing,
+            draft_routing=draft_routing,
         )
 
     decode = pool("decode")

@@ -26,17 +26,20 @@ COLOCATED_ORDER: Final = (
     "attention_tp",
     "attention_dp",
     "moe_ep",
+    "redundant_experts",
+    "expert_placement",
     "draft_tokens",
     "replicas",
     "chunk_tokens",
     "max_batch",
 )
+_N_SHAPES: Final = COLOCATED_ORDER.index("draft_tokens")
 # The prefill pool inside: it is priced once per row, whatever the decode pool is.
-_DECODE_ORDER = (*COLOCATED_ORDER[:7], "workers", "draft_tokens", "max_batch")
-_PREFILL_ORDER = (*COLOCATED_ORDER[:7], "workers", "chunk_tokens")
+_DECODE_ORDER = (*COLOCATED_ORDER[:_N_SHAPES], "workers", "draft_tokens", "max_batch")
+_PREFILL_ORDER = (*COLOCATED_ORDER[:_N_SHAPES], "workers", "chunk_tokens")
 DISAGGREGATED_ORDER: Final = (
-    *_DECODE_ORDER[:7],
-    *(f"decode.{name}" for name in (*_DECODE_ORDER[:7], "chunk_tokens", "workers")),
+    *_DECODE_ORDER[:_N_SHAPES],
+    *(f"decode.{name}" for name in (*_DECODE_ORDER[:_N_SHAPES], "chunk_tokens", "workers")),
     "draft_tokens",
     "max_batch",
     "decode.max_batch",

@@ -79,7 +79,6 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     "link_frac": _share("share of a link's peak that collectives reach"),
     "overlap_frac": _share("share of communication hidden behind compute", zero=True),
     "all_to_all_share": _share("1: dispatch and combine; 0: all-gather, reduce-scatter", zero=True),
-    "expert_imbalance": _number("hottest rank's rows over the mean", 1.0, 100),
     "ttft_base_s": _seconds("time to first token outside steps"),
     "ttft_steps": _number(
         "steps that the scheduler loses before the first token", 1e-3, 1e3, zero=True

@@ -13,17 +13,20 @@ from dse.spec.quantity import Whole
 
 Mode = Literal["colocated", "disaggregated"]
 DtypeName = Literal["checkpoint", "bf16", "fp8", "int8", "fp4", "nvfp4", "mxfp4", "int4"]
+PlacementName = Literal["contiguous", "random", "eplb"]
 PoolName = Literal["prefill", "decode"]
 AxisValue = int | str
 
 Modes = Annotated[tuple[Mode, ...], Axis()]
 Dtypes = Annotated[tuple[DtypeName, ...], Axis()]
+Placements = Annotated[tuple[PlacementName, ...], Axis()]
 Replicas = Annotated[tuple[Annotated[int, Whole(1, 65_536)], ...], Axis(numeric=True)]
 Degrees = Annotated[tuple[Annotated[int, Whole(1, 4096)], ...], Axis(numeric=True)]
 Stages = Annotated[tuple[Annotated[int, Whole(1, 256)], ...], Axis(numeric=True)]
 Batches = Annotated[tuple[Annotated[int, Whole(1, 2**20)], ...], Axis(numeric=True)]
 Chunks = Annotated[tuple[Annotated[int, Whole(1, 2**24)], ...], Axis(numeric=True)]
 Drafts = Annotated[tuple[Annotated[int, Whole(0, 64)], ...], Axis(numeric=True)]
+Redundant = Annotated[tuple[Annotated[int, Whole(0, 65_536)], ...], Axis(numeric=True)]
 
 AXES: Final = (
     "mode",
@@ -31,6 +34,8 @@ AXES: Final = (
     "attention_tp",
     "attention_dp",
     "moe_ep",
+    "redundant_experts",
+    "expert_placement",
     "pp",
     "max_batch",
     "chunk_tokens",
@@ -43,6 +48,8 @@ POOL_AXES: Final = (
     "attention_tp",
     "attention_dp",
     "moe_ep",
+    "redundant_experts",
+    "expert_placement",
     "pp",
     "max_batch",
     "chunk_tokens",
@@ -60,6 +67,8 @@ class PoolSpace(Spec):
     attention_tp: Degrees | None = None
     attention_dp: Degrees | None = None
     moe_ep: Degrees | None = None
+    redundant_experts: Redundant | None = None
+    expert_placement: Placements | None = None
     pp: Stages | None = None
     max_batch: Batches | None = None
     chunk_tokens: Chunks | None = None
@@ -76,6 +85,8 @@ class Space(Spec):
     attention_tp: Degrees = (1,)
     attention_dp: Degrees = (1,)
     moe_ep: Degrees = (1,)
+    redundant_experts: Redundant = (0,)  # further expert slots of an expert-parallel domain
+    expert_placement: Placements = ("contiguous",)
     pp: Stages = (1,)
     max_batch: Batches = (256,)
     chunk_tokens: Chunks = (8192,)

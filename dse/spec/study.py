@@ -30,6 +30,7 @@ from dse.spec.objective import Objective
 from dse.spec.plain import plain_data
 from dse.spec.quantity import Name, Whole
 from dse.spec.reference import Named
+from dse.spec.routing import RoutingSpec
 from dse.spec.space import Space
 from dse.spec.workload import Workload
 from dse.units import describe
@@ -115,6 +116,7 @@ class Study(Spec):
     objective: Annotated[Objective, Named("objectives")]
     budget: Budget | None = None
     space: Space = Field(default_factory=Space)
+    routing: RoutingSpec = Field(default_factory=RoutingSpec)
     link: Link | None = None
     cache: Cache | None = None
     seed: Annotated[int, Whole(0, 2**32 - 1)] = 0
