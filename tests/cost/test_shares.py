@@ -7,7 +7,7 @@ import pytest
 
 from dse.cost.memory import request_caches
 from dse.cost.step import communication
-from dse.cost.transfer import link_rate, pool_link_rate
+from dse.cost.transfer import Link, Route, transfer
 from tests.support import engine, formats, model, pool, replace, target
 
 V3 = "DeepSeek-V3"
@@ -69,10 +69,12 @@ def test_drafts_double_the_compressor_rings() -> None:
 
 
 def test_one_request_drives_the_links_of_its_attention_rank() -> None:
-    choice, chip = formats(V3, H200), target(H200)
-    link = float(chip.scale_out_bytes_per_s)
+    choice, chip, lowered = formats(V3, H200), target(H200), model(V3)
+    by = engine("generic", transfer_frac=1.0)
     wide, narrow = pool(choice, tp=1, dp=32, ep=32), pool(choice, tp=8)
-    assert float(link_rate(wide, narrow, chip, chip, OUT)) == link
+    one = transfer(lowered, Route(wide, narrow, chip, chip, OUT, Link()), by, 1e5)
+    assert float(one.size_bytes / one.payload_s) == pytest.approx(chip.scale_out_bytes_per_s)
     # eight workers of one accelerator fill the links of one worker of eight
     many = pool(choice, tp=1, replicas=8)
-    assert float(pool_link_rate(many, narrow, chip, chip, OUT)) == pytest.approx(8 * link)
+    together = transfer(lowered, Route(many, narrow, chip, chip, OUT, Link()), by, 1e5)
+    assert float(together.n_parallel) == pytest.approx(8)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dse.cost.memory import memory, weight_bytes
-from dse.cost.transfer import exposed_time, link_rate, link_time, transfer_bytes
+from dse.cost.transfer import Link, Route, link_rate, streamed_time, transfer
 from dse.serving import disaggregated
 from dse.serving.evaluate import evaluate
 from dse.serving.types import CLOSED
@@ -68,18 +68,20 @@ def test_slots_are_what_memory_holds_when_that_is_fewer() -> None:
 def test_transfer_of_a_prompt_of_4096_tokens(
     fabric: tuple[float, float, float], bytes_per_s: float, milliseconds: float
 ) -> None:
-    served = pool(formats(NAME, "h100-sxm", kv="bf16"))
-    size = transfer_bytes(model(NAME), served, 4096.0)
-    assert float(size) == 2_147_483_648
-    chip = target("h100-sxm")
-    rate = link_rate(served, served, chip, chip, fabric)
-    assert float(rate) == bytes_per_s
-    # bytes over bandwidth; latency and ramp come on top
-    ideal = engine("vllm", transfer_latency_s=0.0, transfer_ramp_bytes=0.0)
-    assert float(link_time(size, rate, ideal)) == pytest.approx(milliseconds / 1e3, rel=1e-3)
+    served, chip = pool(formats(NAME, "h100-sxm", kv="bf16")), target("h100-sxm")
+    assert float(link_rate(chip, fabric)) == bytes_per_s
+    route = Route(served, served, chip, chip, fabric, Link(latency_s=0.0))
+    # bytes over bandwidth; latency and ramp come on top, and a step through host memory
+    ideal = engine("vllm", transfer_layer_s=0.0, transfer_frac=1.0)
+    found = transfer(model(NAME), route, ideal, 4096.0)
+    assert float(found.size_bytes) == 2_147_483_648
+    staged = 1.0 + fabric[2] / 32
+    assert float(found.total_s) == pytest.approx(staged * milliseconds / 1e3, rel=1e-3)
     real = engine("vllm", transfer_latency_s="1 ms", transfer_ramp_bytes="10 MB")
-    assert float(link_time(size, rate, real)) == pytest.approx(
-        milliseconds / 1e3 + 1e-3 + 10e6 / bytes_per_s, rel=1e-3
+    slower = transfer(model(NAME), route, replace(real, transfer_frac=1.0), 4096.0)
+    lists = 32 * float(real.transfer_layer_s)
+    assert float(slower.total_s - found.total_s) == pytest.approx(
+        1e-3 + lists + 10e6 / bytes_per_s, rel=1e-3
     )
 
 
@@ -104,7 +106,11 @@ def test_first_token_is_prefill_exposed_transfer_and_first_decode_step() -> None
     front = disaggregated.front(setting)
     first = disaggregated.decode_step(setting, 1.0).total_s
     found = disaggregated.ttft(setting, np.asarray(1e-9), first, front)
-    exposed = exposed_time(front.transfer_s, front.alone_s, 32.0)
+    moved = disaggregated.moved_of(setting)
+    pieces = 32.0 * 4096.0 / 2048.0  # layers of two chunks
+    piece_s = quiet.transfer_layer_s + moved.payload_s / pieces
+    once = moved.fixed_s - 32.0 * quiet.transfer_layer_s
+    exposed = once + streamed_time(piece_s, front.alone_s / pieces, pieces)
     assert float(exposed) > 0
     assert float(found) == pytest.approx(float(front.alone_s + exposed + first), rel=1e-6)
     # an engine that hands the first token out at once saves both
