@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "eval": ("dse.cli.eval", "evaluate"),
     "explain": ("dse.cli.explain", "explain"),
     "validate": ("dse.cli.validate", "validate"),
+    "workload": ("dse.cli.workload", "workload"),
     "list": ("dse.cli.list", "list_names"),
     "show": ("dse.cli.show", "show"),
     "check": ("dse.cli.check", "check"),

@@ -12,6 +12,8 @@ from dse.spec.base import Spec
 from dse.spec.choice import EngineChoice
 from dse.spec.sourced import Sourced
 
+_FEW = 10
+
 
 class _Dumper(yaml.SafeDumper):
     """Quotes text that YAML 1.2 readers take for numbers though YAML 1.1 does not: 1e5, 0o17."""
@@ -33,7 +35,14 @@ def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
+def _list(dumper: _Dumper, items: list[Any]) -> yaml.SequenceNode:
+    """Long rows of numbers, such as length nodes, side by side instead of one a line."""
+    numbers = len(items) > _FEW and all(isinstance(item, int | float) for item in items)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=numbers or None)
+
+
 _Dumper.add_representer(str, _text)
+_Dumper.add_representer(list, _list)
 
 
 def dump_yaml(data: Any) -> str:

@@ -13,6 +13,7 @@ from dse.errors import DseError
 from dse.spec.arrivals import Arrivals, Scaling
 from dse.spec.lengths import Lengths, quantile_knots
 from dse.spec.workload import Workload
+from dse.workload.blocks import BlockLists
 from dse.workload.dispersion import WINDOWS, dispersion
 from dse.workload.drift import Drift, drift
 
@@ -28,14 +29,15 @@ _MOST_COPIES: Final = 1000
 class Requests:
     """n requests by arrival: `arrival_s` from 0, rising; lengths in whole tokens.
 
-    `blocks[i]` are the hashes of the prompt's blocks of `block_tokens` in order, each standing for
-    all before it too; None where reuse is unknown. `arrival_s` may be all zero for lengths alone.
+    `blocks[i]` is an array of the hashes of the prompt's blocks of `block_tokens` in order, each
+    standing for all before it too; None where reuse is unknown. `arrival_s` is all zero where only
+    lengths are known.
     """
 
     arrival_s: Floats
     isl: Ints
     osl: Ints
-    blocks: list[Ints] | None = None
+    blocks: BlockLists | None = None
     block_tokens: int | None = None
 
     def __len__(self) -> int:
@@ -104,10 +106,9 @@ def _superposed(requests: Requests, factor: float, rng: np.random.Generator) -> 
     time, which, copies = time[order], which[order], copies[order]
     blocks = None
     if requests.blocks is not None:
-        apart = 1 + max((int(one.max()) for one in requests.blocks if len(one)), default=0)
-        blocks = [
-            requests.blocks[i] + apart * int(copy) for i, copy in zip(which, copies, strict=True)
-        ]
+        flat = requests.blocks.flat
+        apart = int(flat.max() - flat.min()) + 1 if len(flat) else 1
+        blocks = requests.blocks.take(which).shifted(apart * copies)
     start = float(time[0]) if len(time) else 0.0
     return Requests(
         time - start, requests.isl[which], requests.osl[which], blocks, requests.block_tokens
