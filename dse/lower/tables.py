@@ -100,7 +100,7 @@ def make_tables(
     return Tables(
         values=values,
         formats={pool: _stacked(found, drafts=drafts) for pool, found in choices.items()},
-        routing={**routing},
+        routing={str(pool): found for pool, found in routing.items()},
         fabric=(weights[0], weights[1], weights[2]),
         shared_domain=domain if same and given is None else 0.0,
         mode=grid.mode,
