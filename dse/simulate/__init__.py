@@ -1,0 +1,12 @@
+"""The referee: the same deployment played event by event, at the level of engine steps.
+
+Step times come from the cost model; everything else (queues, batches, memory, chunks, replicas,
+links) is played. `simulate` plays requests, `goodput` searches the largest rate that keeps limits.
+"""
+
+from dse.simulate.lines import Tables
+from dse.simulate.played import Played
+from dse.simulate.routing import ROUTINGS, Routing
+from dse.simulate.playing import play, simulate
+
+__all__ = ["ROUTINGS", "Played", "Routing", "Tables", "play", "simulate"]
