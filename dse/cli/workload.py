@@ -97,9 +97,11 @@ def workload(
         "summary": found.facts,
         "report": read.report,
     }
-    if session.json or out is None:
-        session.emit(document, lambda console: console.file.write(text))
-    else:
+    if session.json:
+        session.print_json(document)
+    elif out is None:
+        session.out.file.write(text)
+    if out is not None:
         session.note(f"written: {out}")
 
 
@@ -125,7 +127,7 @@ def _draw(err: Console, found: Summary, report: TraceReport) -> None:
     from dse.report.tables import rows_table
 
     facts = found.facts
-    err.print(f"{report.file}: {report.n_requests:,} requests ({report.format})", soft_wrap=True)
+    err.print(f"{report.file}: {report.format}, {report.n_requests:,} requests", soft_wrap=True)
     for note in report.notes:
         err.print(f"  {note}", soft_wrap=True)
     lengths = [

@@ -38,16 +38,7 @@ def _quantile_key(raw: Any) -> Any:
     return text
 
 
-class _KeyForm:
-    """JSON Schema of a quantile's name."""
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {"type": "string", "pattern": _KEY}
-
-
-QuantileKey = Annotated[str, BeforeValidator(_quantile_key), _KeyForm()]
+QuantileKey = Annotated[str, BeforeValidator(_quantile_key)]
 TokenList = Annotated[tuple[LengthTokens, ...], BeforeValidator(listed), AfterValidator(some)]
 WeightList = Annotated[tuple[Weight, ...], BeforeValidator(listed), AfterValidator(some)]
 
@@ -103,6 +94,11 @@ class Lengths(Spec):
     ) -> JsonSchemaValue:
         whole = handler.resolve_ref_schema(handler(schema))
         bare = whole["properties"]["mean"]["anyOf"]
+        whole["properties"]["quantiles"] = {
+            "type": "object",
+            "propertyNames": {"pattern": _KEY},
+            "additionalProperties": {"anyOf": bare},
+        }
         mapping = {key: value for key, value in whole.items() if key != "required"}
         mapping["anyOf"] = [{"required": ["mean"]}, {"required": ["quantiles"]}]
         return {"anyOf": [*bare, mapping], "description": cls.__doc__ or ""}

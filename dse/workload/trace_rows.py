@@ -64,7 +64,9 @@ class _Reader:
     n_empty: int = 0
     n_headers: int = 0
     faults: list[Fault] = field(default_factory=list)
-    parts: list[tuple[Floats, Ints, Ints]] = field(default_factory=list)
+    arrival: list[Floats] = field(default_factory=list)
+    isl: list[Ints] = field(default_factory=list)
+    osl: list[Ints] = field(default_factory=list)
     counts: list[Ints] = field(default_factory=list)
     hashes: list[Ints] = field(default_factory=list)
     blocks: BlockReader = field(default_factory=BlockReader)
@@ -84,8 +86,9 @@ class _Reader:
         kept = (isl > 0) & (osl > 0)
         self._keep_blocks(cells, kept)
         self.n_empty += int(len(isl) - kept.sum())
-        whole = isl[kept].astype(np.int64), osl[kept].astype(np.int64)
-        self.parts.append((arrival[kept], *whole))
+        self.arrival.append(arrival[kept])
+        self.isl.append(isl[kept].astype(np.int64))
+        self.osl.append(osl[kept].astype(np.int64))
 
     def refuse(self, index: int, message: str) -> None:
         """Count a row that cannot be read and remember the first few."""
@@ -278,9 +281,7 @@ def _batch_size(reader: _Reader, limit: int | None) -> int:
 
 
 def _joined(reader: _Reader, form: str, names: list[str]) -> Rows:
-    parts = reader.parts or [(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))]
-    arrival, isl, osl = (np.concatenate(column) for column in zip(*parts, strict=True))
-    reader.parts.clear()
+    arrival, isl, osl = (_column(parts) for parts in (reader.arrival, reader.isl, reader.osl))
     blocks = None
     if "blocks" in reader.columns and reader.counts:
         blocks = BlockLists(np.concatenate(reader.hashes), np.concatenate(reader.counts))
@@ -300,6 +301,13 @@ def _joined(reader: _Reader, form: str, names: list[str]) -> Rows:
         n_headers=reader.n_headers,
         first_faults=reader.faults,
     )
+
+
+def _column(parts: list[Any]) -> Any:
+    """One array of all batches, which are let go."""
+    whole = np.concatenate(parts) if parts else np.empty(0)
+    parts.clear()
+    return whole
 
 
 def _csv_row(lines: TraceLines, text: str, delimiter: str) -> list[str]:
