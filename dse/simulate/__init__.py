@@ -6,7 +6,7 @@ links) is played. `simulate` plays requests, `goodput` searches the largest rate
 
 from dse.simulate.lines import Tables
 from dse.simulate.played import Played
-from dse.simulate.routing import ROUTINGS, Routing
 from dse.simulate.playing import play, simulate
+from dse.simulate.routing import ROUTINGS, Routing
 
 __all__ = ["ROUTINGS", "Played", "Routing", "Tables", "play", "simulate"]

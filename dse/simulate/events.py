@@ -169,10 +169,14 @@ class Player:
     def _end(self, now: float, replica: Replica, stream: Stream, version: int) -> None:
         if version == stream.version:
             replica.end(stream, now)
-            self._wake(now, replica, None, 0)
+            self._stir(now, replica)
 
     def _wake(self, now: float, replica: Replica, _: Any, __: int) -> None:
-        replica.wake_at_s = math.nan
+        if replica.wake_at_s == now:
+            replica.wake_at_s = math.nan
+        self._stir(now, replica)
+
+    def _stir(self, now: float, replica: Replica) -> None:
         later = replica.wake(now)
         if later is not None:
             self._wake_at(later, replica)
@@ -186,6 +190,7 @@ class Player:
         if job.osl == 1 or not line.holds_first_token:
             job.first_s = job.emitted_s = now
         if job.osl == 1:
+            job.replica = -1  # it never decodes
             self._finished(job, now)
             return
         new = job.need - job.hit

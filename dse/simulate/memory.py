@@ -12,8 +12,8 @@ from typing import Any
 class MemoryRule:
     """How the memory of a rank is counted, in bytes of one accelerator.
 
-    A request of c tokens holds at most (c + block_tokens - 1) * bytes_per_token and
-    bytes_per_request: its last block is counted as if it were empty, which bounds paging from above.
+        A request of c tokens holds at most (c + block_tokens - 1) * bytes_per_token and
+    X
     """
 
     budget_bytes: float

@@ -13,7 +13,16 @@ from dse.simulate.station import Station
 class Rank:
     """Requests of one attention rank, first come first served."""
 
-    __slots__ = ("index", "load", "memory", "prefilling", "residents", "station", "waiting")
+    __slots__ = (
+        "index",
+        "load",
+        "memory",
+        "prefilling",
+        "residents",
+        "station",
+        "waiting",
+        "was_short",
+    )
 
     def __init__(self, index: int, station: Station) -> None:
         self.index, self.station = index, station
@@ -21,6 +30,7 @@ class Rank:
         self.prefilling: deque[Job] = deque()  # admitted, with prompt tokens to go
         self.residents: dict[Job, None] = {}  # admitted, in this order
         self.memory = Memory(station.memory, station.block_tokens)
+        self.was_short = False  # someone had to go for want of memory
         self.load = 0  # requests from arrival to the last token
 
     def go_on(self, budget: int, parts: list[tuple[Job, int]]) -> int:
@@ -34,20 +44,20 @@ class Rank:
                 self.prefilling.popleft()
         return budget
 
-    def admit(self, budget: int, parts: list[tuple[Job, int]]) -> list[Job]:
+    def admit(self, budget: int, parts: list[tuple[Job, int]], kept_tokens: float) -> list[Job]:
         """Appends (request, rows) of new prompts within the budget; who needs no prefill.
 
         The head of the queue waits for a slot and for memory for its whole prompt, and nobody
-        overtakes it.
+        overtakes it. `kept_tokens` of memory are for the growth of those that are in.
         """
         ready: list[Job] = []
         while self.waiting:
             job = self.waiting[0]
             if job.have >= job.need:
-                if not self._admitted(job):
+                if not self._admitted(job, kept_tokens):
                     break
                 ready.append(job)
-            elif budget <= 0 or not self._admitted(job):
+            elif budget <= 0 or not self._admitted(job, kept_tokens):
                 break
             else:
                 rows = min(job.need - job.have, budget)
@@ -62,7 +72,7 @@ class Rank:
         job.in_flight += 1
         parts.append((job, rows))
 
-    def _admitted(self, job: Job) -> bool:
+    def _admitted(self, job: Job, kept_tokens: float) -> bool:
         """Moves the queue's head in, if there is a slot and memory."""
         if len(self.residents) >= self.station.rank_batch:
             return False
@@ -73,7 +83,7 @@ class Rank:
             hit = memory.hit_tokens(job.blocks, job.need)
             found = list(job.blocks[: hit // memory.block]) if hit else []
         own = job.need - len(found) * memory.block
-        if not memory.fits(own, found):
+        if not memory.fits(own + kept_tokens, found):
             return False
         memory.admit(own, found)
         if is_new:

@@ -96,21 +96,23 @@ class Replica:
 
     def _begin(self, stream: Stream, now: float) -> bool:
         """Gives a stream its next step or run, if it has any."""
-        station = self.station
-        parts, by_rank = self._collect(stream)
-        decodes = stream.total > 0 and (station.mixes_phases or not parts)
-        if not parts and not decodes:
+        mixes = self.station.mixes_phases
+        if mixes and stream.total and not self._make_room(stream) and stream.total:
             return False
+        parts, loads = self._collect(stream)
+        decodes = stream.total > 0 and (mixes or not parts)
+        if decodes and not mixes:
+            decodes = self._make_room(stream)
         steps, first_s, more_s = 1, 0.0, 0.0
         if parts:
-            first_s = self._prompt_step(stream, by_rank, decodes)
+            first_s = self._prompt_step(stream, loads, decodes)
             for job, _ in parts:
                 if job.prefill_began_s < 0.0:
                     job.prefill_began_s = now
-        else:
+        elif decodes:
             steps, first_s, more_s = self._decode_run(stream)
-            if not steps:
-                return False
+        else:
+            return False
         run = Run(now, steps, first_s, more_s, decodes, tuple(parts))
         stream.run = run
         stream.version += 1
@@ -129,43 +131,50 @@ class Replica:
         return at
 
     def _collect(self, stream: Stream) -> tuple[Parts, list[Prompts]]:
-        """Prompt rows of the stream's next step, after making room for its decoding requests."""
+        """Prompt rows of the stream's next step; nobody new comes in where someone had to go."""
         station = self.station
-        mixes = station.mixes_phases
+        counts_decoding = station.mixes_phases and station.budget == "step"
         every: Parts = []
         loads: list[Prompts] = []
         for rank in self.ranks:
-            preempted = mixes and self._preempts(rank, stream)
             if not rank.waiting and not rank.prefilling:
                 continue
             budget = station.chunk_tokens
-            if mixes and station.budget == "step":
+            if counts_decoding:
                 budget -= stream.n[rank.index] * station.rows_each
             parts: Parts = []
             budget = rank.go_on(budget, parts)
-            if not preempted:
-                for job in rank.admit(budget, parts):
+            if not rank.was_short:
+                for job in rank.admit(budget, parts, self._growth(rank)):
                     self._join(job)
+            rank.was_short = False
             if parts:
                 loads.append(prompts_of(parts))
                 every += parts
-        if not mixes and not every:
-            for rank in self.ranks:
-                self._preempts(rank, stream)
         return every, loads
 
-    def _preempts(self, rank: Rank, stream: Stream) -> bool:
-        """Sends the newest requests back to the queue until the others have room for a step."""
-        grown = stream.rate[rank.index]
-        preempted = False
-        while grown > 0.0 and rank.memory.steps_left(grown) < 1.0 and len(rank.residents) > 1:
-            newest = next((job for job in reversed(rank.residents) if _may_stop(job)), None)
-            if newest is None:
-                break
-            self._preempt(rank, newest)
-            preempted = True
-            grown = stream.rate[rank.index]
-        return preempted
+    def _growth(self, rank: Rank) -> float:
+        """Tokens that the rank's requests gain when every stream takes a step."""
+        index = rank.index
+        return sum(stream.rate[index] for stream in self.streams)
+
+    def _make_room(self, stream: Stream) -> bool:
+        """Sends the newest requests back to the queue until the others have room for a step.
+
+        False where the stream has to wait for what another has under way.
+        """
+        for rank in self.ranks:
+            grown = self._growth(rank)
+            while grown > 0.0 and rank.memory.steps_left(grown) < 1.0 and len(rank.residents) > 1:
+                newest = next((job for job in reversed(rank.residents) if _may_stop(job)), None)
+                if newest is None:
+                    if any(other.run is not None for other in self.streams):
+                        return False
+                    break
+                self._preempt(rank, newest)
+                rank.was_short = True
+                grown = self._growth(rank)
+        return stream.total > 0
 
     def _preempt(self, rank: Rank, job: Job) -> None:
         held = float(job.need)

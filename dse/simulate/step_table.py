@@ -10,6 +10,7 @@ cost model itself at points drawn between the nodes, stays far below one per cen
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ class StepTable:
 
     def _cache_s(self, requests: float, context: float) -> float:
         low = self.by_requests.x
-        i = min(max(int(np.searchsorted(low, requests, side="right")) - 1, 0), len(low) - 2)
+        i = min(max(bisect_right(low, requests) - 1, 0), len(low) - 2)
         share = (requests - low[i]) / (low[i + 1] - low[i])
         below, above = self.cache_curves[i], self.cache_curves[i + 1]
         return below(context) * (1.0 - share) + above(context) * share
