@@ -28,7 +28,6 @@ from dse.spec.engine import load_engine
 from dse.spec.hardware import Hardware
 from dse.spec.load import load
 from dse.spec.routing import RoutingSpec
-from dse.struct import replace
 
 _NO_LIMIT_S = 1e9
 _CHUNK_TOKENS = 8192.0
@@ -136,7 +135,7 @@ def lower_row(row: Row) -> tuple[System, Deployment]:
     if row.mode == "colocated":
         prefill = decode = pools["both"]
     else:
-        prefill, decode = replace(pools["prefill"], draft_tokens=0.0), pools["decode"]
+        prefill, decode = pools["prefill"], pools["decode"]
     system = System(
         model=model,
         source=target,

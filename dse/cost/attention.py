@@ -172,6 +172,38 @@ def prefill_kernel(
     )
 
 
+def expansion_kernel(
+    load: PrefillLoad, kind: AttentionKind, pool: Pool, target: Target, law: Law
+) -> Kernel:
+    """One layer's keys and values of the rows cached before a chunk, made from latent rows again.
+
+    flops = 2 R c H (d_nope + d_v), with R rows before the chunks of a rank's prompts, c the latent
+    width and H the rank's heads; bytes = the product written and read once, 2 bytes each. A chunk's
+    own rows are among the projections. vLLM and SGLang expand a cached prefix so in every chunk.
+    """
+    rows = load.rows / pool.dp
+    prompts = rows / jnp.maximum(load.rows_per_prompt, 1e-6)
+    before = jnp.maximum((load.start + load.end - load.rows_per_prompt) / 2.0, 0.0)
+    cached = prompts * visible_rows(kind, before)
+    columns = kind.q_heads / pool.tp * kind.expanded_dim
+    flops = 2.0 * cached * kind.latent_dim * columns
+    moved = 2.0 * 2.0 * cached * columns
+    peak = pool.formats.peak_flops_per_s["attention"] * pool.formats.ceiling_frac["attention"]
+    compute_s = flops / (peak * law.gemm_compute_frac)
+    memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.element_bandwidth_frac)
+    return Kernel(
+        flops=flops,
+        bytes=moved,
+        peak_flops_per_s=pool.formats.peak_flops_per_s["attention"],
+        compute_s=compute_s,
+        memory_s=memory_s,
+        # No launch of its own: without cached rows it does not run.
+        time_s=jnp.maximum(compute_s, memory_s),
+        name="latent_expansion",
+        term="attention_projections",
+    )
+
+
 def index_kernel(
     load: DecodeLoad | PrefillLoad,
     i: int,

@@ -65,10 +65,10 @@ def weight_bytes(model: Model, pool: Pool, engine: Engine) -> Array:
     return (1.0 + engine.repack_frac) * (layers + small) / pool.pp + tables
 
 
-def _summed_caches(layers: Layers, rows: CacheRows, pool: Pool, context: Scalar) -> Caches:
+def _summed_caches(
+    layers: Layers, rows: CacheRows, pool: Pool, context: Scalar, rings: Scalar
+) -> Caches:
     growth, fixed = jnp.zeros(()), jnp.zeros(())
-    # Verifying drafts keeps a second set of compressor rings to fall back on.
-    rings = 1.0 + jnp.clip(jnp.asarray(pool.draft_tokens), 0.0, 1.0)
     for kind, row, index_row in zip(layers.attention, *rows, strict=True):
         heads = jnp.minimum(pool.tp, kind.kv_heads)
         added = kv_growth_bytes(kind, row) / heads + index_growth_bytes(kind, index_row)
@@ -80,21 +80,22 @@ def _summed_caches(layers: Layers, rows: CacheRows, pool: Pool, context: Scalar)
     return growth, fixed
 
 
-def request_caches(model: Model, pool: Pool, context: Scalar) -> Caches:
+def request_caches(model: Model, pool: Pool, context: Scalar, spare_rings: Scalar = 1.0) -> Caches:
     """(bytes per token of context, bytes held however long it is) of one request on one rank.
 
     Key-value heads divide by min(tp, heads); latent, single-head and index rows are whole on every
     rank. The fixed part is windows (full past `context`), rings and recurrent states. Draft layers
-    count once a draft length is chosen.
+    count once a draft length is chosen. `spare_rings` 0 leaves out what verifying drafts keeps.
     """
-    formats = pool.formats
+    formats, used = pool.formats, jnp.clip(jnp.asarray(pool.draft_tokens), 0.0, 1.0)
     rows = (formats.kv_row_bytes, formats.index_row_bytes)
-    growth, fixed = _summed_caches(model.main, rows, pool, context)
+    # Verifying drafts keeps a second set of compressor rings to fall back on.
+    rings = 1.0 + spare_rings * used
+    growth, fixed = _summed_caches(model.main, rows, pool, context, rings)
     if model.draft is not None:
-        used = jnp.clip(jnp.asarray(pool.draft_tokens), 0.0, 1.0)
         own = pool.for_draft().formats
         rows = (own.kv_row_bytes, own.index_row_bytes)
-        more_growth, more_fixed = _summed_caches(model.draft, rows, pool, context)
+        more_growth, more_fixed = _summed_caches(model.draft, rows, pool, context, rings)
         growth, fixed = growth + used * more_growth, fixed + used * more_fixed
     return growth / pool.pp, fixed / pool.pp
 

@@ -7,6 +7,7 @@ t_device = sum over layers (kernels + exposed communication + layer overhead) + 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -26,7 +27,7 @@ from dse.cost.types import (
     PrefillLoad,
     Target,
 )
-from dse.struct import Array, Scalar, struct
+from dse.struct import Array, Scalar, replace, struct
 
 _RESIDUAL_BYTES = 2.0
 
@@ -65,6 +66,9 @@ def layer_kernels(
             else:
                 kernel = attention.decode_kernel(load, i, kind, pool, target, law)
             yield times(kernel, kind.layers)
+            if kind.expands and isinstance(load, PrefillLoad):
+                again = attention.expansion_kernel(load, kind, pool, target, law)
+                yield times(again, kind.layers)
             if kind.has_index:
                 index = attention.index_kernel(load, i, kind, pool, target, law)
                 yield times(index, kind.layers)
@@ -194,20 +198,67 @@ def _launch_seconds(layers: Layers, engine: Engine) -> Array:
     return jnp.asarray(layers.n_layers * engine.layer_s + n_expert_layers * engine.expert_layer_s)
 
 
-def _draft_seconds(
-    model: Model, pool: Pool, target: Target, engine: Engine, decode: DecodeLoad
-) -> tuple[Array, Array]:
-    """(device, launch) seconds of one pass of the draft layers over one row per request."""
+class _Pass(NamedTuple):
+    """One pass of one draft module: device seconds, and what one accelerator does in it."""
+
+    device_s: Array
+    flops: Array
+    bytes: Array
+
+
+def _draft_pass(
+    model: Model,
+    pool: Pool,
+    target: Target,
+    engine: Engine,
+    *,
+    prefill: PrefillLoad | None,
+    decode: DecodeLoad | None,
+) -> _Pass:
+    """A pass of one module over the prompt's rows and one row of each decoding request."""
     assert model.draft is not None
-    one = DecodeLoad(requests=decode.requests, rows_per_request=1.0, context=decode.context)
-    draft_pool = pool.for_draft()
-    device = jnp.zeros(())
-    for kernel in layer_kernels(model.draft, draft_pool, target, engine, prefill=None, decode=one):
-        device = device + kernel.time_s
-    moved = communication(decode.requests, model.draft, model, draft_pool, target, engine)
-    device = device + (1.0 - engine.overlap_frac) * sum(moved.values())
-    launch = _launch_seconds(model.draft, engine)
-    return device / model.draft_modules, launch / model.draft_modules
+    own = pool.for_draft()
+    one = None if decode is None else replace(decode, rows_per_request=1.0)
+    device, flops, moved = jnp.zeros(()), jnp.zeros(()), jnp.zeros(())
+    for kernel in layer_kernels(model.draft, own, target, engine, prefill=prefill, decode=one):
+        device, flops = device + kernel.time_s, flops + kernel.flops
+        moved = moved + kernel.bytes
+    sent = communication(step_rows(prefill, one), model.draft, model, own, target, engine)
+    device = device + (1.0 - engine.overlap_frac) * sum(sent.values())
+    n = model.draft_modules
+    return _Pass(device / n, flops / n, moved / n)
+
+
+def _drafting(
+    model: Model,
+    pool: Pool,
+    target: Target,
+    engine: Engine,
+    *,
+    prefill: PrefillLoad | None,
+    decode: DecodeLoad | None,
+) -> _Pass:
+    """All passes of the draft layers in a step: m for m draft tokens of decoding requests.
+
+    The first min(m, modules) of them carry the prompt's rows as well, since each module keeps a
+    cache of its own; a step without decoding takes only those.
+    """
+    assert model.draft is not None
+    with_prompt = jnp.minimum(jnp.asarray(pool.draft_tokens), model.draft_modules)
+    alone = pool.draft_tokens - with_prompt
+    passes: list[tuple[Scalar, _Pass]] = []
+    if prefill is None:
+        with_prompt, alone = jnp.zeros(()), jnp.asarray(pool.draft_tokens)
+    else:
+        joint = _draft_pass(model, pool, target, engine, prefill=prefill, decode=decode)
+        passes.append((with_prompt, joint))
+    if decode is not None:
+        own = _draft_pass(model, pool, target, engine, prefill=None, decode=decode)
+        passes.append((alone, own))
+    launch = _launch_seconds(model.draft, engine) / model.draft_modules
+    seconds = sum((n * (one.device_s + launch) for n, one in passes), jnp.zeros(()))
+    flops = sum((n * one.flops for n, one in passes), jnp.zeros(()))
+    return _Pass(seconds, flops, sum((n * one.bytes for n, one in passes), jnp.zeros(())))
 
 
 def step(
@@ -222,8 +273,7 @@ def step(
     """Seconds of one step by term; the terms sum to the step's time.
 
     A step passes all pipeline stages: its rows travel (pp - 1) hops. Draft layers run once per
-    draft token on decoding steps; all of their time is the term `draft`, and their work is not in
-    `flops` and `bytes`.
+    draft token of decoding requests, and over prompts; all of their time is the term `draft`.
     """
     terms = {name: jnp.zeros(()) for name in Breakdown.__dataclass_fields__}
     flops, moved = jnp.zeros(()), jnp.zeros(())
@@ -238,9 +288,10 @@ def step(
     hop = hop_time(size, pool.tp * pool.dp, target, engine)
     terms["pipeline"] = terms["pipeline"] + (pool.pp - 1.0) * hop
     terms["launch"] = _launch_seconds(model.main, engine)
-    if decode is not None and model.draft is not None:
-        device, launch = _draft_seconds(model, pool, target, engine, decode)
-        terms["draft"] = pool.draft_tokens * (device + launch)
+    if model.draft is not None:
+        drafts = _drafting(model, pool, target, engine, prefill=prefill, decode=decode)
+        terms["draft"] = drafts.device_s
+        flops, moved = flops + drafts.flops, moved + drafts.bytes
     device_s = sum(terms.values(), jnp.zeros(()))
     # Each attention rank has a scheduler of its own.
     requests = decode.requests / pool.dp if decode is not None else 0.0

@@ -70,7 +70,7 @@ def transfer_bytes(model: Model, pool: Pool, prompt_tokens: Scalar) -> Array:
 
 def rank_bytes(model: Model, pool: Pool, prompt_tokens: Scalar) -> Array:
     """Bytes of one prompt's cache on one rank of a pool with these degrees."""
-    growth, fixed = request_caches(model, pool, prompt_tokens)
+    growth, fixed = request_caches(model, pool, prompt_tokens, 0.0)
     return jnp.asarray(growth * prompt_tokens + fixed)
 
 

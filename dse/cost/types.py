@@ -135,6 +135,8 @@ class AttentionKind:
     kv_heads: Scalar
     prefill_width: Scalar  # d_qk + d_v of a head when keys and values are expanded
     decode_width: Scalar  # d_qk + d_v of a head against the cached row
+    latent_dim: Scalar  # elements of a cached row that prefill expands to keys and values
+    expanded_dim: Scalar  # keys and values of one head that they expand to
     window: Scalar  # 0 where there is none
     compression: Scalar
     top_k: Scalar
@@ -148,6 +150,7 @@ class AttentionKind:
     has_index: bool = static(default=False)
     has_compressor: bool = static(default=False)
     is_chunked: bool = static(default=False)
+    expands: bool = static(default=False)  # prefill works on keys and values made from latent rows
 
 
 @struct

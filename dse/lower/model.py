@@ -166,12 +166,17 @@ def attention_kind(attention: Attention, count: int) -> AttentionKind:
     reads_rows = attention.kind in ("dsa", "csa", "hca")
     decode_width = float(attention.decode_qk_dim + attention.decode_v_dim)
     prefill_width = float(attention.prefill_qk_dim + attention.prefill_v_dim)
+    # The rotary part of a latent row is a key of every head as it stands.
+    expands = attention.kind == "mla"
+    rotary = attention.decode_qk_dim - attention.decode_v_dim if expands else 0
     return AttentionKind(
         layers=float(count),
         q_heads=float(attention.q_heads),
         kv_heads=float(attention.kv_heads),
         prefill_width=decode_width if reads_rows else prefill_width,
         decode_width=decode_width,
+        latent_dim=float(attention.decode_v_dim) if expands else 0.0,
+        expanded_dim=prefill_width - float(rotary) if expands else 0.0,
         window=float(attention.window or 0),
         compression=float(attention.compression or 1),
         top_k=float(attention.top_k or 0),
@@ -185,6 +190,7 @@ def attention_kind(attention: Attention, count: int) -> AttentionKind:
         has_index=attention.index_dim > 0,
         has_compressor=attention.compressor_state_bytes > 0,
         is_chunked=attention.kind == "chunked",
+        expands=expands,
     )
 
 

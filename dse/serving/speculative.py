@@ -12,5 +12,5 @@ def accepted_length(draft_tokens: Scalar, acceptance: Scalar) -> Array:
 
     Written for real m so that a draft length can be relaxed; m = 0 gives 1.
     """
-    a = jnp.clip(jnp.asarray(acceptance), 1e-6, 1.0 - 1e-6)
+    a = jnp.clip(jnp.asarray(acceptance), 1e-12, 1.0 - 1e-6)
     return -jnp.expm1((draft_tokens + 1.0) * jnp.log(a)) / (1.0 - a)

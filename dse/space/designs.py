@@ -202,12 +202,11 @@ def _deployment(
     def pool(name: str) -> Pool:
         fields = {key: take(_axis(tables, name, axis)) for key, axis in _FIELDS.items()}
         replicas = "replicas" if tables.mode == COLOCATED else f"{name}.workers"
-        draft = take("draft_tokens")
         routing, draft_routing = combined(name, ROUTING_AXES, tables.routing[name])
         return Pool(
             **fields,
             replicas=take(replicas),
-            draft_tokens=draft if name == "decode" else 0.0 * draft,
+            draft_tokens=take("draft_tokens"),
             formats=combined(name, DTYPE_AXES, tables.formats[name]),
             routing=routing,
             draft_routing=draft_routing,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from dse.cost.attention import (
     decode_kernel,
+    expansion_kernel,
     index_kernel,
     index_pairs,
     kv_window_bytes,
@@ -17,6 +20,7 @@ from dse.cost.attention import (
     visible_pairs,
     visible_rows,
 )
+from dse.cost.step import step
 from dse.cost.types import AttentionKind, DecodeLoad, PrefillLoad
 from tests.support import SOME, case, engine, formats, model, pool, replace, target
 
@@ -31,6 +35,8 @@ def kind(**changes: object) -> AttentionKind:
         kv_heads=2.0,
         prefill_width=128.0,
         decode_width=128.0,
+        latent_dim=0.0,
+        expanded_dim=0.0,
         window=0.0,
         compression=1.0,
         top_k=0.0,
@@ -233,3 +239,26 @@ def test_requests_are_split_over_data_parallel_ranks() -> None:
         for dp in (1.0, 4.0)
     )
     assert float(one.bytes) == 4 * float(four.bytes)
+
+
+def test_a_cached_latent_prefix_is_expanded_again_for_every_chunk() -> None:
+    at = case("mla")
+    latent = at.system.model.main.attention[0]
+    pool, chip, law = at.design.decode, at.system.sink, at.system.sink_engine.law
+
+    def expansion(start: float) -> Any:
+        load = PrefillLoad(rows=2048.0, rows_per_prompt=2048.0, start=start, end=start + 2048.0)
+        return expansion_kernel(load, latent, pool, chip, law)
+
+    found = expansion(32768.0)
+    # 32768 rows of 512 to keys and values of 128 each of 16 of the 128 heads
+    assert float(found.flops) == 2 * 32768 * 512 * (128 / 8) * (128 + 128)
+    assert float(found.bytes) == 4 * 32768 * (128 / 8) * (128 + 128)
+    assert float(found.time_s) >= float(found.flops) / float(found.peak_flops_per_s)
+    # nothing before the first chunk, nothing where rows are read as they stand
+    assert float(expansion(0.0).time_s) == 0.0
+    assert not any(one.expands for one in case("dsa").system.model.main.attention)
+    load = PrefillLoad(rows=2048.0, rows_per_prompt=2048.0, start=32768.0, end=34816.0)
+    whole = step(at.system.model, pool, chip, at.system.sink_engine, prefill=load)
+    layers = float(latent.layers)
+    assert 0.02 < layers * float(found.time_s) / float(whole.total_s) < 0.10
