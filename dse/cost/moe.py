@@ -6,12 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.cost.law import TILE_AREA, Kernel, compute_time, kernel_time, serial_time
-from dse.cost.routing import rank_load, reached_share
+from dse.cost.routing import RankLoad, rank_load, reached_share
 from dse.cost.types import Engine, ExpertKind, Pool, Routing, Target
 from dse.smooth import ramp
 from dse.struct import Array, Scalar
 
 _TINY = 1e-9
+_ROW_BYTES = 2.0  # of a result before it is reduced
 
 
 def rows_per_expert(tokens: Scalar, top_k: Scalar, n_experts: Scalar) -> Scalar:
@@ -59,16 +60,23 @@ def expert_weight_bytes(kind: ExpertKind, pool: Pool) -> Scalar:
 def expert_kernel(
     tokens: Scalar, kind: ExpertKind, routing: Routing, pool: Pool, target: Target, engine: Engine
 ) -> Kernel:
-    """One layer's grouped product on the slowest rank, over all `tokens` of the replica.
+    """One layer's grouped product on the slowest rank, over all `tokens` of the replica."""
+    load = rank_load(tokens, kind, pool.ep, routing, engine.law.tile_rows)
+    return grouped_kernel(tokens, load, kind, pool, target, engine)
+
+
+def grouped_kernel(
+    tokens: Scalar, load: RankLoad, kind: ExpertKind, pool: Pool, target: Target, engine: Engine
+) -> Kernel:
+    """The grouped product of one layer's step whose slowest rank has the given load.
 
     flops = 2 mats h i/etp P with the padded rows P of the hottest rank; bytes = A expert weights
     plus R (h (b_a + 2) + i/etp (2 (mats - 1) + b_a)) of activations in, between and out, of the
     rank for which they are most: R*, A* of the hottest, or T k/ep, Amax of the rank with most
-    active experts; and S h (b_a + 2) to sort the S tokens that the kernel is handed and to reduce
-    their results. `flops` and `bytes` count the hottest rank's own rows (`dse.cost.routing`).
+    active experts; and, for what the kernel is handed whether or not it is local, c_T crossings of
+    each token's row (to sort, and to reduce the results) and c_K of each pick's. `flops` and `bytes` count the hottest rank's own rows (`dse.cost.routing`).
     """
     law = engine.law
-    load = rank_load(tokens, kind, pool.ep, routing, law.tile_rows)
     width = kind.intermediate / pool.expert_tp
     per_row = 2.0 * kind.n_matrices * kind.hidden * width
     peak = pool.formats.peak_flops_per_s["expert"]
@@ -89,11 +97,11 @@ def expert_kernel(
     )
     hottest = load.active * weights + load.rows * activations
     busiest = load.most_active * weights + load.mean_rows * activations
-    sorted_bytes = handed_tokens(tokens, load.rows, kind, pool, engine) * both_ways
+    handed, picked = handed_rows(tokens, load.rows, kind, pool, engine)
+    around = law.handed_passes * handed * both_ways
+    around = around + law.picked_passes * picked * kind.hidden * 2.0 * _ROW_BYTES
     bandwidth = target.memory_bandwidth_bytes_per_s
-    memory_s = (jnp.maximum(hottest, busiest) + sorted_bytes) / (
-        bandwidth * law.weight_bandwidth_frac
-    )
+    memory_s = (jnp.maximum(hottest, busiest) + around) / (bandwidth * law.weight_bandwidth_frac)
     quantize_s = (
         pool.formats.quantizes
         * law.quantize_passes
@@ -112,13 +120,14 @@ def expert_kernel(
     )
 
 
-def handed_tokens(
+def handed_rows(
     tokens: Scalar, rows: Scalar, kind: ExpertKind, pool: Pool, engine: Engine
-) -> Array:
-    """Tokens that the grouped product of the hottest rank sorts.
+) -> tuple[Array, Array]:
+    """(tokens, picks) that the grouped product of the hottest rank is handed, local or not.
 
-    All of them where every rank has them (one attention group, or an all-gather), else those that a
-    dispatch has sent to the rank.
+    All of them where every rank has all tokens (one attention group, or an all-gather); of a
+    dispatch those tokens that reach the rank, and its own rows.
     """
     sent = ramp(pool.dp - 1.0) * engine.all_to_all_share
-    return tokens * (1.0 - sent * (1.0 - reached_share(rows, tokens, kind.top_k)))
+    handed = tokens * (1.0 - sent * (1.0 - reached_share(rows, tokens, kind.top_k)))
+    return handed, sent * rows + (1.0 - sent) * tokens * kind.top_k

@@ -56,6 +56,8 @@ class Law:
     kv_bandwidth_frac: Scalar
     element_bandwidth_frac: Scalar
     quantize_passes: Scalar  # q_a: traffic of quantizing activations on the fly
+    handed_passes: Scalar  # c_T: rows of tokens that a grouped product is handed, in and out
+    picked_passes: Scalar  # c_K: rows of their picks, on the rank or not, in and out
     element_passes: Scalar  # times a row crosses memory per layer outside the kernels
     exponent: float = static(default=2)
 

@@ -68,6 +68,15 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     "kv_bandwidth_frac": _share("the same when caches are read"),
     "element_bandwidth_frac": _share("the same for element-wise traffic"),
     "quantize_passes": _number("traffic of quantizing activations on the fly (q_a)", 0.01, 20),
+    "handed_passes": _number(
+        "times an expert kernel reads and writes the rows of its tokens, local or not (c_T)",
+        1e-3,
+        100.0,
+        zero=True,
+    ),
+    "picked_passes": _number(
+        "the same for a row per token and expert that it picks (c_K)", 1e-3, 100.0, zero=True
+    ),
     "layer_s": _seconds("launch gaps and small operators of a layer"),
     "expert_layer_s": _seconds("the same on top, for a layer with experts"),
     "host_s_per_step": _seconds("host time of a step on the critical path"),
