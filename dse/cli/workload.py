@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from dse.cli.session import Session
-from dse.errors import DseError, did_you_mean
+from dse.errors import DseError, SpecError, did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,27 +65,19 @@ def workload(
             "--block-tokens", min=1, metavar="N", help="Tokens per block.", show_default=False
         ),
     ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option("--limit", min=1, metavar="N", help="Read so many rows.", show_default=False),
-    ] = None,
 ) -> None:
     """Summarize a trace of requests into a workload block."""
     from dse.report.atomic import require_writable, write_text
-    from dse.spec.load import load_spec
     from dse.spec.plain import dump_yaml
-    from dse.spec.workload import Workload
     from dse.workload.summary import summarize
     from dse.workload.trace import read_trace
 
     roles = _roles(columns or [])
     if out is not None:
         require_writable(out.parent)
-    read = read_trace(
-        trace, columns=roles, time_unit=time_unit, block_tokens=block_tokens, limit=limit
-    )
+    read = read_trace(trace, columns=roles, time_unit=time_unit, block_tokens=block_tokens)
     found = summarize(read, name=name, source=source)
-    load_spec(Workload, found.workload)  # the block must be one that every command takes
+    _require_usable(found, trace)
     text = dump_yaml(found.workload)
     if out is not None:
         write_text(out, text)
@@ -103,6 +95,19 @@ def workload(
         session.out.file.write(text)
     if out is not None:
         session.note(f"written: {out}")
+
+
+def _require_usable(found: Summary, trace: Path) -> None:
+    """The block must be one that every command takes. Raises SpecError in the trace's name."""
+    from dataclasses import replace
+
+    from dse.spec.load import load_spec
+    from dse.spec.workload import Workload
+
+    try:
+        load_spec(Workload, found.workload)
+    except SpecError as error:
+        raise SpecError(replace(fault, file=str(trace)) for fault in error.faults) from None
 
 
 def _roles(texts: list[str]) -> dict[Role, str]:
@@ -155,7 +160,7 @@ def _arrival_rows(facts: dict[str, Any]) -> list[dict[str, str]]:
 
     arrivals = facts.get("arrivals")
     if arrivals is None:
-        return [_row("arrivals", "none", "lengths alone: state arrivals or concurrency yourself")]
+        return [_row("arrivals", "none", "no times, or one for all: state arrivals or concurrency")]
     rows = [
         _row("rate", f"{arrivals['recorded_rate']:.4g} requests/s", "mean of the recording"),
         _row("span", f"{arrivals['span_s']:,.0f} s", "from the first to the last arrival"),

@@ -104,14 +104,18 @@ def block_size(isl: Ints, counts: Ints) -> int | None:
     Every prompt must have ceil(isl/b) blocks, or every one floor(isl/b); of several such b the one
     power of two.
     """
-    some = counts > 0
-    n, tokens = counts[some].astype(np.float64), isl[some].astype(np.float64)
-    if not len(n):
+    n, tokens = counts.astype(np.float64), isl.astype(np.float64)
+    some, many = n > 0, n > 1
+    if not some.any():
         return None
-    many = n > 1
     bounds = (
-        (np.max(tokens / n), np.min((tokens[many] - 1) / (n[many] - 1), initial=np.inf)),
-        (np.max((tokens - n) / (n + 1)) + 1e-9, np.min(tokens / n)),
+        # (n - 1) b < isl <= n b; a prompt without hashes says nothing.
+        (
+            np.max(tokens[some] / n[some]),
+            np.min((tokens[many] - 1) / (n[many] - 1), initial=np.inf),
+        ),
+        # n b <= isl < (n + 1) b
+        (np.max((tokens + 1) / (n + 1)), np.min(tokens[some] / n[some])),
     )
     for low, high in bounds:
         if high < low or not np.isfinite(high):

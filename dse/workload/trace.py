@@ -91,8 +91,8 @@ def read_trace(
             raise lines.fault(str(error)) from None
     report = TraceReport(rows.file, rows.format, rows.columns, rows.n_rows)
     try:
-        arrival_s = _seconds(rows, time_unit, report)
         _drop(rows, report)
+        arrival_s = _seconds(rows, time_unit, report)
         return Trace(_requests(rows, arrival_s, block_tokens, report), report)
     except SpecError:
         raise
@@ -129,8 +129,7 @@ def _seconds(rows: Rows, given: Unit | None, report: TraceReport) -> NDArray[np.
         if given is not None:
             raise DseError(f"column {column!r} holds dates; they take no time unit, found {given}")
         report.time_unit, report.time_unit_reason = "date", "ISO 8601"
-        return rows.arrival
-    if not len(rows.arrival):
+        report.notes.append(f"column {column!r} holds dates (ISO 8601)")
         return rows.arrival
     if given is not None:
         unit = TimeUnit(given, "as asked for")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, get_args
@@ -66,7 +67,8 @@ _UNITS: Final = {
     **dict.fromkeys(("ns", "nanos", "nanoseconds"), "ns"),
 }
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-_SHOWN = 30
+_SHOWN: Final = 30
+_SLIP: Final = 0.8
 
 
 def find_columns(names: Sequence[str], given: Mapping[Role, str]) -> dict[Role, str]:
@@ -88,11 +90,12 @@ def find_columns(names: Sequence[str], given: Mapping[Role, str]) -> dict[Role, 
         raise DseError(_missing(missing, names, found))
     if "arrival" not in found:
         rest = [name for name in names if name not in found.values()]
-        close = [name for name in rest if nearest(_folded(name), _known("arrival"))]
+        close = [name for name in rest if _is_near(_folded(name), _known("arrival"))]
         if close:
             raise DseError(
-                f"column {close[0]!r} looks like the arrivals but is no known name for them; say "
-                f"arrival={close[0]}, or rename it. Known: {', '.join(ALIASES['arrival'])}"
+                f"column {close[0]!r} looks like the arrivals but is no known name for them; "
+                f"rename it or say --column arrival={close[0]}. Known: "
+                f"{', '.join(ALIASES['arrival'])}"
             )
     return found
 
@@ -116,19 +119,27 @@ def _column(role: Role, names: Sequence[str], given: Mapping[Role, str]) -> str 
     if len(fits) > 1:
         raise DseError(
             f"columns {one_of([repr(one) for one in fits], 'and')} could both be the {role} "
-            f"column; say which: {role}=NAME"
+            f"column; say which: --column {role}=NAME"
         )
     return fits[0] if fits else None
 
 
 def _missing(missing: Sequence[Role], names: Sequence[str], found: Mapping[Role, str]) -> str:
     what = one_of([f"{role} lengths" for role in missing], "and")
-    text = f"has no column of {what}; found columns: {_shown(names)}"
     rest = [name for name in names if name not in found.values()]
+    said = [f"has no column of {what}; found columns: {_shown(names)}"]
     for role in missing:
-        hint = next((hint for name in rest if (hint := did_you_mean(name, ALIASES[role]))), "")
-        text += f"{hint} Names for {role}: {', '.join(ALIASES[role])}, or say {role}=NAME."
-    return text
+        near = [name for name in rest if nearest(name, ALIASES[role])]
+        hint = f" ({near[0]!r} looks like it)" if near else ""
+        known = ", ".join(ALIASES[role])
+        said.append(f"Names for {role}{hint}: {known}; or say --column {role}=NAME")
+    return ". ".join(said)
+
+
+def _is_near(folded: str, known: set[str]) -> bool:
+    """Whether a name is a known one but for a slip or two; `type` is not `time`."""
+    ratios = (difflib.SequenceMatcher(None, folded[:100], one).ratio() for one in known)
+    return max(ratios) > _SLIP
 
 
 def _known(role: Role) -> set[str]:

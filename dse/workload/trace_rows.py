@@ -212,7 +212,12 @@ def _read_csv(
             raise lines.fault(f"not CSV: {error}") from None
         if not batch:
             break
+        spans_lines, n_before = len(lines.numbers) != len(batch), reader.n_unreadable
         _take_csv(reader, batch, header, at)
+        if spans_lines and reader.n_unreadable > n_before:
+            line = reader.faults[-1].line
+            message = "a quote that its line does not close takes in the lines after it"
+            raise lines.fault(message, line)
     return _joined(reader, f"CSV ({delimiter!r})", header)
 
 
