@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from dse.errors import DseError
 Ints = NDArray[np.int64]
 
 MAX_BLOCKS: Final = 200_000_000
+_MOST_SIZES: Final = 4096
 
 
 class BlockLists(Sequence[Ints]):
@@ -117,11 +119,17 @@ def block_size(isl: Ints, counts: Ints) -> int | None:
         # n b <= isl < (n + 1) b
         (np.max((tokens + 1) / (n + 1)), np.min(tokens[some] / n[some])),
     )
-    for low, high in bounds:
-        if high < low or not np.isfinite(high):
-            continue
-        fits = list(range(int(np.ceil(low)), min(int(high), int(np.ceil(low)) + 4096) + 1))
-        powers = [b for b in fits if b & (b - 1) == 0]
-        if len(fits) == 1 or len(powers) == 1:
-            return powers[0] if len(powers) == 1 else fits[0]
-    return None
+    fits = [b for low, high in bounds for b in _whole_numbers(float(low), float(high))]
+    powers = {b for b in fits if b & (b - 1) == 0}
+    chosen = powers or set(fits)
+    return chosen.pop() if len(chosen) == 1 else None
+
+
+def _whole_numbers(low: float, high: float) -> range:
+    """Those from low to high; none where there is no upper limit, the first few where many."""
+    first = math.ceil(low)
+    return (
+        range(first, min(math.floor(high), first + _MOST_SIZES) + 1)
+        if high < math.inf
+        else range(0)
+    )
