@@ -64,16 +64,13 @@ def hit_share(curve: Curve, tokens: Scalar) -> Array:
     """
     knots, hits, slopes = (jnp.asarray(x) for x in (curve.log_tokens, curve.hits, curve.slopes))
     size = jnp.maximum(jnp.asarray(tokens), 0.0)
-    x = jnp.clip(jnp.log(jnp.maximum(size, 1e-6)), knots[0], knots[-1])
-    i = jnp.clip(jnp.sum(knots <= x[..., None], axis=-1) - 1, 0, knots.shape[0] - 2)
-    width = knots[i + 1] - knots[i]
-    t = (x - knots[i]) / width
+    x = jnp.log(jnp.maximum(size, 1e-6))[..., None]
+    width, rise = knots[1:] - knots[:-1], hits[1:] - hits[:-1]
+    # What each interval adds up to x, not a lookup: a gather is slow inside compiled rows.
+    t = jnp.clip((x - knots[:-1]) / width, 0.0, 1.0)
     u = 1.0 - t
-    cubic = (
-        hits[i] * (1.0 + 2.0 * t) * u * u
-        + hits[i + 1] * (1.0 + 2.0 * u) * t * t
-        + width * t * u * (slopes[i] * u - slopes[i + 1] * t)
-    )
+    added = rise * t * t * (3.0 - 2.0 * t) + width * t * u * (slopes[:-1] * u - slopes[1:] * t)
+    cubic = hits[0] + jnp.sum(added, axis=-1)
     below = jnp.minimum(size * jnp.exp(-knots[0]), 1.0)
     beyond = jnp.maximum(1.0 - jnp.exp(knots[-1]) / jnp.maximum(size, 1.0), 0.0)
     return cubic * below + (curve.unlimited - hits[-1]) * beyond

@@ -13,6 +13,7 @@ from dse.arch.types import Attention, ModelArch, Moe
 from dse.cost.types import DecodeLoad, Engine, Pool, PrefillLoad, Target
 from dse.lower.study import lower_study
 from dse.serving.colocated import chunk_load, chunks, decode_load
+from dse.serving.evaluate import effective
 from dse.serving.types import Deployment, System
 from dse.space.designs import digit_arrays, gathered
 from dse.spec.study import Study
@@ -36,7 +37,7 @@ class Subject:
         arrays = gathered(problem.tables, digit_arrays(problem.grid, [0]))
         design: Deployment = jax.tree.map(lambda leaf: float(np.ravel(leaf)[0]), arrays)
         batch = resident_requests / float(design.decode.replicas)
-        return cls(lowered.arch, problem.system, design, batch)
+        return cls(lowered.arch, effective(problem.system, design), design, batch)
 
     @property
     def attention_kinds(self) -> list[Attention]:

@@ -13,7 +13,7 @@ from dse.cost.step import StepCost, step_kernels
 from dse.lower.study import Problem
 from dse.search import interpret
 from dse.serving.colocated import chunk_load, chunks, decode_load
-from dse.serving.evaluate import evaluate, step_costs
+from dse.serving.evaluate import effective, evaluate, step_costs
 from dse.serving.types import Deployment, Outcome, System
 from dse.space.designs import digit_arrays, gathered
 
@@ -48,6 +48,7 @@ class Priced(NamedTuple):
 
 
 def _price(system: System, design: Deployment) -> Priced:
+    system = effective(system, design)
     outcome = evaluate(system, design, REFINEMENTS)
     prompt, decode = step_costs(system, design, outcome.point)
     batch = outcome.point.resident_requests / design.decode.replicas

@@ -73,6 +73,12 @@ def accounts(system: System, design: Deployment) -> tuple[Memory, Memory]:
     )
 
 
+def effective(system: System, design: Deployment) -> System:
+    """The system as a design sees it: with the prefix hits that its caches reach."""
+    prefill_memory, _ = accounts(system, design)
+    return reused(system, design, prefill_memory).system
+
+
 def evaluate(
     system: System, design: Deployment, n_refinements: int = DEFAULT_REFINEMENTS
 ) -> Outcome:
@@ -102,8 +108,8 @@ def evaluate(
 
 def step_costs(system: System, design: Deployment, point: Point) -> tuple[StepCost, StepCost]:
     """(a chunk of a prompt alone, a decode step at the operating batch)."""
-    prefill_memory, account = accounts(system, design)
-    system = reused(system, design, prefill_memory).system
+    _, account = accounts(system, design)
+    system = effective(system, design)
     setting = _settings(system, design, account)
     batch = point.resident_requests / design.decode.replicas
     if isinstance(setting, colocated.Setting):
@@ -179,6 +185,7 @@ def _metrics(system: System, design: Deployment, point: Point) -> dict[str, Scal
         "decode_utilization_frac": point.decode_utilization_frac,
         "link_utilization_frac": point.link_utilization_frac,
         "transfer_exposed_s": point.transfer_exposed_s,
+        "prefix_hit_frac": jnp.asarray(traffic.prefix_hit_frac),
         "resident_requests": point.resident_requests,
         "accelerators": jnp.asarray(accelerators),
     }

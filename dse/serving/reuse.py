@@ -9,14 +9,14 @@ import jax.numpy as jnp
 from dse.cost.memory import Memory
 from dse.cost.reuse import Found, find, loading_time, spare_tokens
 from dse.cost.step import step
-from dse.cost.types import Pool
+from dse.cost.types import Engine, Pool
 from dse.serving.colocated import chunk_load, chunks
 from dse.serving.types import CLOSED, Deployment, System, Traffic
 from dse.struct import Array, Scalar, replace
 
 
 class Reused(NamedTuple):
-    """The effective system, and where its hits come from."""
+    """The effective system, whose traffic has its hits and no caches left to look into."""
 
     system: System
     found: Found | None  # None where the workload's share of hits was taken as it stands
@@ -68,10 +68,20 @@ def _seconds_per_token(system: System, design: Deployment, whole: Traffic) -> Ar
 def _with(system: System, found: Found, late_s: Array) -> System:
     traffic = replace(system.traffic, prefix_hit_frac=found.hit_frac, loading_s=found.busy_s)
 
-    # A prompt's own time grows by what loading shows, whatever else its engine adds.
-    def later(engine_base_s: Scalar) -> Array:
-        return jnp.asarray(engine_base_s + late_s)
+    # A prompt's own time grows by what loading shows, in proportion to its length.
+    per_token = (late_s - found.latency_s) / traffic.isl_tokens
 
-    source = replace(system.source_engine, ttft_base_s=later(system.source_engine.ttft_base_s))
-    sink = replace(system.sink_engine, ttft_base_s=later(system.sink_engine.ttft_base_s))
-    return replace(system, traffic=traffic, source_engine=source, sink_engine=sink)
+    def later(engine: Engine) -> Engine:
+        return replace(
+            engine,
+            ttft_base_s=engine.ttft_base_s + found.latency_s,
+            ttft_s_per_prompt_token=engine.ttft_s_per_prompt_token + per_token,
+        )
+
+    return replace(
+        system,
+        traffic=traffic,
+        source_engine=later(system.source_engine),
+        sink_engine=later(system.sink_engine),
+        reuse=None,
+    )

@@ -72,6 +72,7 @@ def _all() -> tuple[Metric, ...]:
         Metric("prefill_utilization_frac", "", "either", "share of time prefill is busy"),
         Metric("decode_utilization_frac", "", "either", "share of time decode is busy"),
         Metric("link_utilization_frac", "", "either", "share of time the pools' link is busy"),
+        Metric("prefix_hit_frac", "", "either", "share of prompt tokens found in a cache"),
         Metric("resident_requests", "requests", "either", "requests being decoded at a time"),
     )
 
