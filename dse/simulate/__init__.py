@@ -4,9 +4,19 @@ Step times come from the cost model; everything else (queues, batches, memory, c
 links) is played. `simulate` plays requests, `goodput` searches the largest rate that keeps limits.
 """
 
+from dse.simulate.goodput import Goodput, goodput
 from dse.simulate.lines import Tables
 from dse.simulate.played import Played
 from dse.simulate.playing import play, simulate
 from dse.simulate.routing import ROUTINGS, Routing
 
-__all__ = ["ROUTINGS", "Played", "Routing", "Tables", "play", "simulate"]
+__all__ = [
+    "ROUTINGS",
+    "Goodput",
+    "Played",
+    "Routing",
+    "Tables",
+    "goodput",
+    "play",
+    "simulate",
+]

@@ -3,7 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heapify, heapreplace
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """How a cache is sent while its prompt is still computed: `dse.cost.transfer.exposed_time` in
+    plain numbers, for it is asked for every request by itself."""
+
+    layers: float
+    layer_s: float  # list of pages of one layer
+    by_layer: float
+    by_chunk: float
+
+    def exposed_s(
+        self, fixed_s: float, payload_s: float, prefill_s: float, n_chunks: float
+    ) -> float:
+        """Seconds of a transfer after the end of a prefill of `n_chunks` equal chunks."""
+        lists = self.layers * self.layer_s
+        whole = lists + payload_s
+
+        def arrives(pieces: float, piece_lists_s: float) -> float:
+            piece = piece_lists_s + payload_s / pieces
+            late = pieces * piece - (pieces - 1.0) * prefill_s / pieces
+            return min(max(piece, late), whole)
+
+        seconds = (1.0 - self.by_layer - self.by_chunk) * whole
+        if self.by_layer:
+            seconds += self.by_layer * arrives(self.layers * n_chunks, self.layer_s)
+        if self.by_chunk:
+            seconds += self.by_chunk * arrives(n_chunks, lists)
+        return fixed_s - lists + seconds
+
 
 Exposed = Callable[[float, float, float], float]
 

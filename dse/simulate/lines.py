@@ -8,13 +8,13 @@ import jax
 import numpy as np
 
 from dse.cost.memory import Memory
-from dse.cost.transfer import Route, exposed_time, transfer
+from dse.cost.transfer import Route, Transfer, transfer
 from dse.cost.types import Engine, Pool
 from dse.errors import InfeasibleError
 from dse.search import interpret
 from dse.serving.evaluate import accounts
 from dse.serving.types import Deployment, System
-from dse.simulate.channel import Channel
+from dse.simulate.channel import Channel, Streaming
 from dse.simulate.curve import Curve, nodes
 from dse.simulate.events import Line
 from dse.simulate.memory import MemoryRule
@@ -58,7 +58,7 @@ def line_of(
     Raises InfeasibleError where weights leave no memory for caches.
     """
     engine = system.sink_engine
-    prefill_memory, decode_memory = (_plain(one) for one in accounts(system, design))
+    prefill_memory, decode_memory = _accounts(system, design)
     common = {"budget": budget, "block_tokens": hashed_tokens}
     hit_frac = 0.0 if hashed_tokens else number(system.traffic.prefix_hit_frac)
     main_rule = _rule(decode_memory, block_tokens)
@@ -92,8 +92,12 @@ def line_of(
     )
 
 
-def _plain(account: Memory) -> Memory:
-    plain: Memory = jax.tree.map(number, account)
+def _accounts(system: System, design: Deployment) -> tuple[Memory, Memory]:
+    """Memory of a prefill and of a decode accelerator, as numbers."""
+    narrow = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), (system, design))
+    jaxpr, structure = interpret.trace(accounts, *narrow)
+    found = jax.tree.unflatten(structure, interpret.run(jaxpr, *narrow))
+    plain: tuple[Memory, Memory] = jax.tree.map(number, found)
     return plain
 
 
@@ -130,26 +134,29 @@ def _station(
 def channel_of(system: System, design: Deployment, longest_tokens: float) -> Channel:
     """The links of a two-pool deployment, by the cost model's transfer."""
     engine, model = system.source_engine, system.model
+    prefill, decode = (jax.tree.map(number, pool) for pool in (design.prefill, design.decode))
+    fabric = tuple(number(one) for one in design.fabric)
 
-    def route() -> Route:
-        prefill, decode = (jax.tree.map(number, pool) for pool in (design.prefill, design.decode))
-        fabric = tuple(number(one) for one in design.fabric)
-        return Route(prefill, decode, system.source, system.sink, fabric, system.link)  # type: ignore[arg-type]
+    def moved(tokens: Any) -> Transfer:
+        route = Route(prefill, decode, system.source, system.sink, fabric, system.link)  # type: ignore[arg-type]
+        return transfer(model, route, engine, tokens)
 
     tokens = nodes(1.0, longest_tokens, _SIZE_RATIO)
-    found = [transfer(model, route(), engine, float(one)) for one in tokens]
-    links = float(np.median([number(one.n_parallel) for one in found]))
-    seconds = Curve(tokens, [number(one.total_s) for one in found])
+    jaxpr, _ = interpret.trace(moved, tokens)
+    columns = [np.broadcast_to(one, tokens.shape) for one in interpret.run(jaxpr, tokens)]
+    _, fixed, payload, parallel = columns
+    fixed_s, payload_s = Curve(tokens, fixed), Curve(tokens, payload)
+    stages = number(design.prefill.pp)
 
-    def exposed(size: Any, prefill_s: Any, n_chunks: Any) -> Any:
-        moved = transfer(model, route(), engine, size)
-        return exposed_time(moved, model, engine, system.link, prefill_s, n_chunks)
-
-    jaxpr, _ = interpret.trace(exposed, 1.0, 1.0, 1.0)
+    streaming = Streaming(
+        layers=number(model.main.n_layers),
+        layer_s=number(engine.transfer_layer_s),
+        by_layer=number(system.link.by_layer),
+        by_chunk=number(system.link.by_chunk),
+    )
 
     def exposed_s(size: float, prefill_s: float, n_chunks: float) -> float:
-        stage_s = prefill_s * n_chunks / (n_chunks + pp - 1.0)
-        return number(interpret.run(jaxpr, size, stage_s, n_chunks)[0])
+        stage_s = prefill_s * n_chunks / (n_chunks + stages - 1.0)  # of the last one
+        return streaming.exposed_s(fixed_s(size), payload_s(size), stage_s, n_chunks)
 
-    pp = number(design.prefill.pp)
-    return Channel(links, seconds, exposed_s)
+    return Channel(float(np.median(parallel)), Curve(tokens, fixed + payload), exposed_s)
