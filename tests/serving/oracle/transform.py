@@ -107,7 +107,7 @@ def gated_ttft(queue: GatedQueue, *levels: float) -> Floats:
     cycle, load = queue.cycle_s, queue.load
     spread = queue.moment(2) * cycle / (1.0 - load * load) + cycle * cycle
     far = 30.0 * (spread / cycle + float(np.max(queue.work_s)))
-    reach = np.geomspace(1e-3 * cycle, far, 200)
+    reach = np.geomspace(1e-2 * cycle, far, 100)
     ccdf = np.clip(tail(queue.wait, reach), 1e-9, 1.0)
     reach, ccdf = np.append(0.0, reach), np.append(1.0, np.minimum.accumulate(ccdf))
     t = np.geomspace(queue.step_s, far, 4000)
