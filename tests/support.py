@@ -6,7 +6,6 @@ of a model: compiling costs seconds, a point costs microseconds.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -25,12 +24,14 @@ from dse.lower.formats import FormatChoice, lower_formats
 from dse.lower.model import lower_model
 from dse.lower.routing import Choice, lower_routing
 from dse.lower.target import lower_engine, lower_target
+from dse.lower.traffic import lower_traffic
 from dse.serving.evaluate import evaluate
 from dse.serving.types import GOODPUT, Deployment, Limits, System, Traffic
 from dse.spec.engine import load_engine
 from dse.spec.hardware import Hardware
 from dse.spec.load import load
 from dse.spec.routing import RoutingSpec
+from dse.spec.workload import Workload
 from dse.struct import replace
 
 N = 64
@@ -148,16 +149,22 @@ def without_ceilings(served: Pool) -> Pool:
 
 def traffic(**given: Any) -> Traffic:
     """1024 tokens in, 256 out, no spread, no prefix hits, 64 clients or requests/s."""
-    fields = {f.name: 0.0 for f in dataclasses.fields(Traffic) if not f.metadata.get("static")}
     kind = given.pop("load_kind", GOODPUT)
-    fields.update(isl_tokens=1024.0, osl_tokens=256.0, load=64.0)
-    fields.update({name: float(value) for name, value in given.items()})
-    return Traffic(**fields, load_kind=kind)
+    asked = {"isl_tokens": 1024.0, "osl_tokens": 256.0, "isl_cv": 0.0, "osl_cv": 0.0, **given}
+    block = {
+        name: {"mean": asked[f"{name}_tokens"], "cv": asked[f"{name}_cv"]}
+        for name in ("isl", "osl")
+    }
+    lowered = lower_traffic(Workload.model_validate(block), kind, float(given.get("load", 64.0)))
+    rest = {"prefix_hit_frac", "loading_s"} & set(given)
+    return replace(lowered, **{name: float(given[name]) for name in rest})
 
 
 def limits(**given: float) -> Limits:
-    fields = {f.name: NO_LIMIT for f in dataclasses.fields(Limits)}
-    return Limits(**{**fields, **given})
+    """Limits by metric name, `ttft_mean_s=2.0` or `ttft_p99_s=2.0`; none where nothing is given."""
+    keys = {name.removesuffix("_s"): float(seconds) for name, seconds in given.items()}
+    means = {key.removesuffix("_mean"): v for key, v in keys.items() if key.endswith("_mean")}
+    return Limits(means, {key: v for key, v in keys.items() if not key.endswith("_mean")})
 
 
 class Case(NamedTuple):

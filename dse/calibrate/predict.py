@@ -20,10 +20,11 @@ from dse.lower.formats import FormatChoice, lower_formats
 from dse.lower.model import lower_model
 from dse.lower.routing import Choice, lower_routing
 from dse.lower.target import lower_engine, lower_target
+from dse.lower.traffic import constant_traffic
 from dse.search import interpret
 from dse.serving.evaluate import evaluate
 from dse.serving.reasons import Reason, describe
-from dse.serving.types import CLOSED, Deployment, Limits, System, Traffic
+from dse.serving.types import CLOSED, Deployment, Limits, System
 from dse.spec.engine import load_engine
 from dse.spec.hardware import Hardware
 from dse.spec.load import load
@@ -116,16 +117,15 @@ def lower_row(row: Row) -> tuple[System, Deployment]:
     if row.mtp_draft_tokens and arch.draft is None:
         raise DseError(f"{arch.name} has no draft layers for {row.mtp_draft_tokens} draft tokens")
     target = lower_target(hardware)
-    traffic = Traffic(
-        isl_tokens=row.isl,
-        isl_cv=row.osl_cv,
-        osl_tokens=row.osl,
-        osl_cv=row.osl_cv,
-        prefix_hit_frac=0.0,
+    traffic = constant_traffic(
+        isl=row.isl,
+        osl=row.osl,
+        kind=CLOSED,
         load=row.concurrency,
-        load_kind=CLOSED,
+        isl_cv=row.osl_cv,
+        osl_cv=row.osl_cv,
     )
-    limits = Limits(_NO_LIMIT_S, _NO_LIMIT_S, _NO_LIMIT_S, _NO_LIMIT_S)
+    limits = Limits(means={})
     model = lower_model(arch)
     slots = row.decode_slots or _MANY_SLOTS
     pools = {

@@ -1,4 +1,4 @@
-"""What a study asks for: the load, the promises on means, the metric and whether it exists."""
+"""What a study asks for: the load, the promises, the metric and whether it exists."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from dse.errors import DseError, one_of
+from dse.lower.traffic import lower_traffic
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Traffic
 from dse.spec.hardware import Hardware
-from dse.spec.metrics import METRICS
 from dse.spec.objective import Objective
 from dse.spec.study import Study, Target
 from dse.spec.workload import Workload
 
-UNLIMITED_S: Final = 1e9
-BY_MEANS: Final = "priced by means in this release"
 _PRICED: Final = ("goodput_requests_per_usd",)
 _POWERED: Final = ("goodput_requests_per_joule", "energy_j_per_output_token")
 _LATENCIES: Final = ("ttft", "tpot", "itl", "e2e")
@@ -54,11 +52,7 @@ def goal_of(study: Study) -> Goal:
 
 def absent_metrics(target: Target) -> dict[str, str]:
     """Metric -> why it is not priced on this target."""
-    absent = {
-        name: BY_MEANS
-        for name in METRICS
-        if name.removesuffix("_s").endswith(("_p50", "_p90", "_p99"))
-    }
+    absent: dict[str, str] = {}
     sides = {side.name: side for side in (target.prefill, target.decode)}.values()
     absent |= _without(sides, "price_usd_per_hour", _PRICED, "price")
     absent |= _without(sides, "power_w", _POWERED, "power")
@@ -91,31 +85,17 @@ def traffic_of(study: Study) -> Traffic:
     if given is None:
         wants = bool(objective.promises) or objective.metric.startswith("goodput")
         given = (GOODPUT if wants else FULL), 1.0
-    kind, load = given
-    return Traffic(
-        isl_tokens=float(workload.isl.mean),
-        isl_cv=float(workload.isl.cv),
-        osl_tokens=float(workload.osl.mean),
-        osl_cv=float(workload.osl.cv),
-        prefix_hit_frac=float(workload.prefix_hit_frac),
-        load=load,
-        load_kind=kind,
+    return lower_traffic(workload, *given)
+
+
+def limits_of(objective: Objective) -> Limits:
+    """Promises on means, on percentiles, and what a share of the requests must meet."""
+    return Limits(
+        means=objective.mean_limits(),
+        percentiles=objective.percentile_limits(),
+        each=objective.request_limits(),
+        attainment_frac=objective.attainment_frac or 1.0,
     )
-
-
-def limits_of(objective: Objective) -> tuple[Limits, list[str]]:
-    """Promises as limits on means, and a warning for each that was made on a percentile."""
-    limits: dict[str, float] = dict(objective.mean_limits())
-    warnings = []
-    for key, seconds in objective.percentile_limits().items():
-        name, _, statistic = key.partition("_")
-        limits[name] = min(seconds, limits.get(name, UNLIMITED_S))
-        warnings.append(
-            f"the promise {key} is held on the MEAN: percentiles are not priced in this release, "
-            f"and the {statistic} of a feasible design may exceed {seconds:g} s"
-        )
-    bounds = {f"{name}_mean_s": limits.get(name, UNLIMITED_S) for name in _LATENCIES}
-    return Limits(**bounds), warnings
 
 
 def describe_load(traffic: Traffic) -> str:

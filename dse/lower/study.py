@@ -73,8 +73,8 @@ def lower_study(study: Study) -> Lowered:
     arch = load_model(study.model[0])
     goal = goal_of(study)
     traffic = traffic_of(study)
-    limits, warnings = limits_of(study.objective)
-    warnings = [*warnings, *arch.warnings, *_length_warnings(study, arch)]
+    limits = limits_of(study.objective)
+    warnings = [*arch.warnings, *_length_warnings(study, arch)]
     if arch.draft is None and max(study.space.draft_tokens) > 0:
         warnings.append(f"{arch.name} has no draft layers: designs with draft_tokens are refused")
     problems = tuple(

@@ -17,10 +17,11 @@ import numpy as np
 
 from dse.errors import DseError, one_of
 from dse.lower.study import Problem
-from dse.search.exact import Priced, price_designs
+from dse.search.exact import Priced, price_designs, with_percentiles
 from dse.search.found import Found, merged, reduced
 from dse.search.reduce import Reduced, Row, absorb, nothing, unpacked
 from dse.serving.evaluate import evaluate
+from dse.serving.promises import is_percentile
 from dse.serving.reasons import Reason
 from dse.serving.types import System
 from dse.space.designs import Layout, Tables, layout, row_deployment
@@ -72,7 +73,8 @@ def price_row(
     """The figures of one row that the reduction reads."""
     design, counted = row_deployment(tables, cut, row)
     n_refinements = EXPERT_REFINEMENTS if system.model.main.experts else DENSE_REFINEMENTS
-    outcome = evaluate(system, design, n_refinements)
+    wanted = (metric,) if is_percentile(metric) else ()
+    outcome = evaluate(system, design, n_refinements, wanted)
 
     def whole(values: Scalar) -> Array:
         return jnp.broadcast_to(jnp.asarray(values), (cut.n_columns,))
@@ -178,6 +180,8 @@ def interpret_designs(problem: Problem, progress: Progress | None = None) -> tup
     """Every design of a small grid with all its figures, in float64, without compiling."""
     size = problem.grid.size
     priced = price_designs(problem, range(size))
+    if is_percentile(problem.goal.metric):
+        priced = with_percentiles(priced)
     metrics = priced.outcome.metrics
     feasible = priced.outcome.reason == int(Reason.OK)
     score = np.where(feasible, problem.goal.sign * metrics[problem.goal.metric], -np.inf)

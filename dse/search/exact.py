@@ -14,8 +14,10 @@ from dse.lower.study import Problem
 from dse.search import interpret
 from dse.serving.colocated import chunk_load, chunks, decode_load
 from dse.serving.evaluate import effective, evaluate, step_costs
+from dse.serving.promises import percentiles
 from dse.serving.types import Deployment, Outcome, System
 from dse.space.designs import digit_arrays, gathered
+from dse.struct import replace
 
 REFINEMENTS = 6
 # Blocks have a power of two of designs, so that few shapes are ever traced.
@@ -26,7 +28,7 @@ _traced: dict[Any, Any] = {}
 
 
 class Priced(NamedTuple):
-    """Designs with all that is known of them; every leaf is a numpy array [n]."""
+    """Designs with all that is known of them; every leaf is a numpy array [..., n]."""
 
     outcome: Outcome
     prompt: StepCost  # one chunk of a prompt alone
@@ -37,14 +39,27 @@ class Priced(NamedTuple):
 
     def row(self, i: int) -> Priced:
         """One of the designs, each leaf a Python number."""
-        picked: Priced = jax.tree.map(lambda leaf: leaf[i].item(), self)
+        picked: Priced = jax.tree.map(lambda leaf: _plain(leaf[..., i]), self)
         return picked
 
     def rows(self, where: Sequence[int]) -> Priced:
         """Some of the designs, in this order."""
         index = np.asarray(where, dtype=np.int64)
-        picked: Priced = jax.tree.map(lambda leaf: leaf[index], self)
+        picked: Priced = jax.tree.map(lambda leaf: leaf[..., index], self)
         return picked
+
+
+def _plain(picked: Any) -> Any:
+    return picked.item() if np.ndim(picked) == 0 else picked
+
+
+def with_percentiles(priced: Priced) -> Priced:
+    """The same designs with the percentiles of every latency among their metrics."""
+    tails = priced.outcome.point.tails
+    program, structure = interpret.trace(percentiles, tails)
+    found = jax.tree.unflatten(structure, interpret.run(program, tails))
+    metrics = {**priced.outcome.metrics, **found}
+    return priced._replace(outcome=replace(priced.outcome, metrics=metrics))
 
 
 def _price(system: System, design: Deployment) -> Priced:
@@ -81,13 +96,19 @@ def price(system: System, design: Deployment) -> Priced:
     size = max(_SMALLEST_BLOCK, 1 << (n - 1).bit_length())
     padded = jax.tree.map(lambda leaf: _padded(leaf, size), design)
     narrow = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), system)
-    key = (jax.tree.structure((narrow, padded)), size)
+    shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves((narrow, padded)))
+    key = (jax.tree.structure((narrow, padded)), shapes)
     if key not in _traced:
         _traced[key] = interpret.trace(_price, narrow, padded)
     jaxpr, structure = _traced[key]
     found: Priced = jax.tree.unflatten(structure, interpret.run(jaxpr, narrow, padded))
-    whole: Priced = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (size,))[:n], found)
+    whole: Priced = jax.tree.map(lambda leaf: _columns(leaf, size)[..., :n], found)
     return whole
+
+
+def _columns(leaf: Any, size: int) -> Any:
+    """[..., size]: nodes before designs, each design its own column."""
+    return np.broadcast_to(leaf, (*np.shape(leaf)[:-1], size))
 
 
 def _padded(leaf: Any, size: int) -> Any:
@@ -103,7 +124,7 @@ def price_designs(problem: Problem, indices: Sequence[int]) -> Priced:
     ]
     if len(blocks) == 1:
         return blocks[0]
-    joined: Priced = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+    joined: Priced = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=-1), *blocks)
     return joined
 
 

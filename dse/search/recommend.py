@@ -15,7 +15,7 @@ from dse.search.details import (
     metrics_of,
 )
 from dse.search.enumerate import SMALL, Progress, enumerate_designs, interpret_designs
-from dse.search.exact import Priced, price_designs
+from dse.search.exact import Priced, price_designs, with_percentiles
 from dse.search.found import Found, stage
 from dse.serving.reasons import Reason, describe
 from dse.space.designs import digit_arrays
@@ -117,12 +117,14 @@ def _searched(
     """(what was found, its candidates in float64, design -> row of them)."""
     if problem.grid.size <= small:
         found, priced = interpret_designs(problem, progress)
-        return found, priced, {i: i for i in found.candidates()}
+        candidates = found.candidates()
+        some = with_percentiles(priced.rows(candidates))
+        return found, some, {index: k for k, index in enumerate(candidates)}
     found = enumerate_designs(problem, progress)
     candidates = found.candidates()
     if not candidates:  # interrupted before anything was priced
         candidates = [0]
-    priced = price_designs(problem, candidates)
+    priced = with_percentiles(price_designs(problem, candidates))
     return found, priced, {index: k for k, index in enumerate(candidates)}
 
 

@@ -1,7 +1,7 @@
 """One replica that prefills and decodes.
 
-With V a decode step, W the work that a prompt adds to the steps that carry it, and AL tokens
-accepted per step:  TPOT = V / AL + B W / (O - 1)  and  X = B / ((O - 1) TPOT)  requests/s.
+With V a decode step, w the work that a prompt adds to the steps that carry it, and AL tokens
+accepted per step:  TPOT = V / AL + B w / (O - 1)  and  X = B / ((O - 1) TPOT)  requests/s.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import jax.numpy as jnp
 
 from dse.cost.step import StepCost, step
 from dse.cost.types import DecodeLoad, Engine, Model, Pool, PrefillLoad, Target
+from dse.serving import promises
+from dse.serving.gated import LARGEST_LOAD
+from dse.serving.nodes import at_points
+from dse.serving.replica import BATCH_STEP, MOST_SLOTS_FRAC, Flow, Load, clients_of, flow, latencies
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
-from dse.serving.waiting import LARGEST_LOAD, gated_wait, in_step
 from dse.struct import Array, Scalar
-
-# Slots are taken by chance: B + 2.33 sqrt(B) <= slots keeps the chance of none free near 1 %.
-_SLOT_QUANTILE = 2.33
 
 
 class Setting(NamedTuple):
@@ -79,111 +79,74 @@ def prompt_step(s: Setting, batch: Scalar) -> StepCost:
 
 
 def _price(s: Setting, batch: Array) -> Priced:
-    """Steps at B; W = chunks * (step with the chunk - step without) / (dp pp), per request."""
-    decode, chunk = decode_step(s, batch), prompt_step(s, batch)
-    decode_s, chunk_s = jnp.asarray(decode.total_s), jnp.asarray(chunk.total_s)
-    shared = 1.0 if s.engine.mixes_phases else 0.0
-    share = chunks(s.traffic, s.pool) / (s.pool.dp * s.pool.pp)
-    return Priced(
-        decode_s=decode_s,
-        prompt_s=(chunk_s - shared * decode_s) * share,
-        chunk_flops=jnp.asarray(chunk.flops - shared * decode.flops),
-        chunk_bytes=jnp.maximum(chunk.bytes - shared * decode.bytes, 0.0),
-        decode_flops=jnp.asarray(decode.flops),
-        decode_bytes=jnp.asarray(decode.bytes),
-    )
+    """Steps at B; w = chunks * (step with the chunk - step without) / (dp pp), per request.
 
-
-class Flow(NamedTuple):
-    """What follows from a batch and its step times, per replica."""
-
-    rate: Array
-    tpot_s: Array
-    ttft_s: Array
-    longest_gap_s: Array
-    fill: Array  # share of the steps' prompt budgets in use
-
-
-def clients_of(s: Setting) -> Scalar:
-    """Requests in flight on a replica of a closed loop; one per slot where every slot is taken."""
-    if s.traffic.load_kind == FULL:
-        return s.slots
-    return s.traffic.load / s.pool.replicas
-
-
-def flow(s: Setting, batch: Array, times: Times) -> Flow:
-    """Rates and latencies of a replica at B decoding requests.
-
-    TTFT = own chunks (V each, and W) + wait of the gated queue + base + lost steps + token costs.
-    In a closed loop the share y of clients that still move in step (`in_step`) prefills in waves:
-    on average half a wave, N W / 2, is waited for before the first token, and only the other half
-    disturbs decoding: TPOT = V / AL + B W (1 - y/2) / (O - 1). A step takes at most a chunk of
-    prompt tokens per attention rank, so X (W + V S / (c dp)) <= 1 where phases are mixed.
+    For open loads the decode step is priced at 1.2 B as well: its slope says how much the number of
+    decoding requests scatters. A prompt is priced at each length of `Spread.prompt_points`.
     """
-    decode_s, work_s = times
-    traffic, engine, pool = s.traffic, s.engine, s.pool
-    gaps = jnp.maximum(traffic.gaps, 1e-3)
-    accepted = accepted_length(pool.draft_tokens, engine.draft_acceptance_frac)
-    steady_s = decode_s / accepted
-    share, others, wave_s = jnp.zeros(()), jnp.ones(()), jnp.zeros(())
-    if traffic.load_kind in (CLOSED, FULL):
-        clients = clients_of(s)
-        others = jnp.maximum(clients - 1.0, 0.0) / jnp.maximum(clients, 1.0)
-        if traffic.load_kind == CLOSED:
-            wave_s = others * clients * work_s
-            share = in_step(traffic, engine, wave_s, gaps * steady_s)
-    tpot_s = steady_s + batch * work_s * (1.0 - 0.5 * share) / gaps
-    rate = batch / (gaps * tpot_s)
-    n_chunks = chunks(traffic, pool)
-    passes = n_chunks if engine.mixes_phases else 0.0
-    hand_over = (n_chunks + pool.pp - 1.0) / (n_chunks * pool.pp)
-    own = (work_s * pool.dp * pool.pp + passes * decode_s) * hand_over
-    # A prompt waits for the step in progress; with nobody decoding there is none.
-    busy = others * (1.0 - share) * -jnp.expm1(-batch)
-    wait = gated_wait(others * rate, work_s, traffic.isl_cv, decode_s, n_chunks / pool.dp)
-    ttft_s = (
-        own
-        + busy * wait
-        + 0.5 * share * wave_s
-        + engine.ttft_base_s
-        + engine.ttft_steps * decode_s
-        + engine.ttft_s_per_prompt_token * traffic.isl_tokens
+    decode = decode_step(s, batch)
+    decode_s = jnp.asarray(decode.total_s)
+    shared = 1.0 if s.engine.mixes_phases else 0.0
+
+    def of_prompt(traffic: Traffic) -> tuple[Array, Array, Array]:
+        at = s._replace(traffic=traffic)
+        chunk = prompt_step(at, batch)
+        share = chunks(traffic, s.pool) / (s.pool.dp * s.pool.pp)
+        work = (jnp.asarray(chunk.total_s) - shared * decode_s) * share
+        # Loading cached blocks goes beside computing: the busier of the two counts.
+        work = jnp.maximum(work, traffic.loading_s / (s.pool.dp * s.pool.pp))
+        moved = jnp.maximum(chunk.bytes - shared * decode.bytes, 0.0)
+        return work, jnp.asarray(chunk.flops - shared * decode.flops), moved
+
+    prompt_s, flops, moved = at_points(s.traffic, of_prompt)
+    steps = [decode_s]
+    if s.traffic.is_open:
+        steps.append(jnp.asarray(decode_step(s, BATCH_STEP * batch).total_s))
+    middle = prompt_s.shape[0] // 2
+    return Priced(
+        decode_s=jnp.stack(steps),
+        prompt_s=prompt_s + 0.0 * decode_s,
+        chunk_flops=flops[middle] + 0.0 * decode_s,
+        chunk_bytes=moved[middle] + 0.0 * decode_s,
+        decode_flops=jnp.asarray(decode.flops) + 0.0 * decode_s,
+        decode_bytes=jnp.asarray(decode.bytes) + 0.0 * decode_s,
     )
-    gap = decode_s + work_s * pool.dp * pool.pp / n_chunks
-    budgets = traffic.new_prompt_tokens / (pool.chunk_tokens * pool.dp * pool.pp)
-    fill = rate * (work_s + (budgets * decode_s if engine.mixes_phases else 0.0))
-    return Flow(rate, tpot_s, ttft_s, gap, fill)
+
+
+def load_of(s: Setting, batch: Array, times: Times) -> Load:
+    """The replica at B with its step times."""
+    return Load(s.traffic, s.pool, s.engine, s.slots, batch, *times)
+
+
+def _means(s: Setting, at: Flow) -> dict[str, Scalar]:
+    accepted = accepted_length(s.pool.draft_tokens, s.engine.draft_acceptance_frac)
+    return {
+        "ttft": at.ttft_s,
+        "tpot": at.tpot_s,
+        "itl": at.tpot_s * accepted,
+        "e2e": at.ttft_s + s.traffic.gaps * at.tpot_s,
+    }
 
 
 def _margin(s: Setting, batch: Array, times: Times) -> Array:
     """Grows with B; at most 0 where B is allowed (see `dse.serving.types` for the load kinds)."""
-    at = flow(s, batch, times)
+    load = load_of(s, batch, times)
+    at = flow(load)
     traffic, pool = s.traffic, s.pool
     full = at.fill / LARGEST_LOAD
     if traffic.load_kind in (CLOSED, FULL):
-        return jnp.maximum(full, (batch + at.rate * at.ttft_s) / clients_of(s)) - 1.0
+        clients = clients_of(traffic, pool, s.slots)
+        return jnp.maximum(full, (batch + at.rate * at.ttft_s) / clients) - 1.0
     if traffic.load_kind == OPEN:
         return jnp.maximum(full, at.rate * pool.replicas / traffic.load) - 1.0
     if traffic.load_kind == GOODPUT:
-        end_to_end = at.ttft_s + traffic.gaps * at.tpot_s
-        ratio = jnp.maximum(at.ttft_s / s.limits.ttft_mean_s, at.tpot_s / s.limits.tpot_mean_s)
-        accepted = accepted_length(pool.draft_tokens, s.engine.draft_acceptance_frac)
-        ratio = jnp.maximum(ratio, at.tpot_s * accepted / s.limits.itl_mean_s)
-        ratio = jnp.maximum(ratio, end_to_end / s.limits.e2e_mean_s)
-        return jnp.maximum(full, ratio) - 1.0
+        tails = latencies(load, at, at.ttft_s)
+        return jnp.maximum(full - 1.0, promises.margin(s.limits, _means(s, at), tails))
     raise ValueError(f"unknown load kind {traffic.load_kind!r}")
 
 
-def usable_slots(slots: Array) -> Array:
-    """Largest mean B with B + 2.33 sqrt(B) <= slots, for arrivals by chance."""
-    half = _SLOT_QUANTILE / 2.0
-    return (jnp.sqrt(slots + half * half) - half) ** 2
-
-
 def _cap(s: Setting) -> Array:
-    if s.traffic.load_kind in (GOODPUT, OPEN):
-        return usable_slots(s.slots)
-    return s.slots
+    return MOST_SLOTS_FRAC * s.slots if s.traffic.is_open else s.slots
 
 
 def operate(s: Setting, n_refinements: int) -> Point:
@@ -191,16 +154,19 @@ def operate(s: Setting, n_refinements: int) -> Point:
     batch, priced = operating_point(
         Problem(_price, _margin, _cap, n_refinements, curve_power(s.model)), s
     )
-    at = flow(s, batch, (priced.decode_s, priced.prompt_s))
+    load = load_of(s, batch, (priced.decode_s, priced.prompt_s))
+    at = flow(load)
     traffic, replicas = s.traffic, s.pool.replicas
     gaps = jnp.maximum(traffic.gaps, 1e-3)
     ttft_s = at.ttft_s
     saturation = jnp.zeros(())
     if traffic.load_kind in (CLOSED, FULL):
         # Little's law; equal to the formula above at a root, right where slots or budgets bind.
-        ttft_s = jnp.maximum(clients_of(s) / at.rate - gaps * at.tpot_s, 0.0)
+        clients = clients_of(traffic, s.pool, s.slots)
+        ttft_s = jnp.maximum(clients / at.rate - gaps * at.tpot_s, 0.0)
     elif traffic.load_kind == OPEN:
         saturation = traffic.load / (at.rate * replicas)
+    work_s = jnp.sum(at.prompts.weights * at.prompts.whole_s, axis=0) / (s.pool.dp * s.pool.pp)
     return Point(
         requests_per_s=at.rate * replicas,
         resident_requests=batch * replicas,
@@ -208,16 +174,18 @@ def operate(s: Setting, n_refinements: int) -> Point:
         tpot_s=at.tpot_s,
         itl_s=at.tpot_s * accepted_length(s.pool.draft_tokens, s.engine.draft_acceptance_frac),
         longest_gap_s=at.longest_gap_s,
-        prefill_utilization_frac=at.rate * priced.prompt_s,
+        prefill_utilization_frac=at.rate * work_s,
         decode_utilization_frac=jnp.minimum(batch / s.slots, 1.0),
         link_utilization_frac=jnp.zeros(()),
         transfer_exposed_s=jnp.zeros(()),
         saturation=saturation,
         slots=s.slots,
+        slot_wait_frac=at.slot.chance,
         work=Work(
             chunk_flops=priced.chunk_flops,
             chunk_bytes=priced.chunk_bytes,
             decode_flops=priced.decode_flops,
             decode_bytes=priced.decode_bytes,
         ),
+        tails=latencies(load, at, ttft_s),
     )

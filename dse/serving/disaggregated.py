@@ -14,11 +14,19 @@ import jax.numpy as jnp
 from dse.cost.step import StepCost, step
 from dse.cost.transfer import Fabric, Link, Route, Transfer, exposed_time, transfer
 from dse.cost.types import Engine, Model, Pool, Target
-from dse.serving.colocated import chunk_load, chunks, decode_load, usable_slots
+from dse.serving import promises
+from dse.serving.colocated import chunk_load, chunks, decode_load
+from dse.serving.decoding import Decoding, Held, batch_variance, steady_gap_tail, tpot_tail
+from dse.serving.gated import LARGEST_LOAD
+from dse.serving.nodes import along, at_nodes, at_points
+from dse.serving.pool_queue import Chance, Stream, in_batches, one_at_a_time
+from dse.serving.replica import BATCH_STEP, MOST_SLOTS_FRAC, outputs_of, whole_tail
+from dse.serving.slots import SlotWait, slot_wait
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
-from dse.serving.speculative import accepted_length
+from dse.serving.speculative import accepted_length, accepted_variance
+from dse.serving.tails import Tail
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
-from dse.serving.waiting import LARGEST_LOAD, batching, pool_wait
+from dse.serving.waiting import batching
 from dse.struct import Array, Scalar
 
 
@@ -102,41 +110,153 @@ def front(s: Setting) -> Front:
     )
 
 
-def _service(s: Setting, rate: Array, at: Front) -> Array:
-    """Seconds of a worker per request at `rate` of the pool; a batch shares the fixed part."""
+def front_of(s: Setting) -> Front:
+    """Prefill and transfer [K, ...] at every prompt length that is priced."""
+
+    def at(traffic: Traffic) -> Front:
+        return front(s._replace(traffic=traffic))
+
+    found = at_points(s.traffic, at)
+    # A field that no length changes would lack the axes of the others.
+    shape = jnp.broadcast_shapes(*(leaf.shape for leaf in found))
+    return Front(*(jnp.broadcast_to(leaf, shape) for leaf in found))
+
+
+class Lengths(NamedTuple):
+    """The front by prompt length, nodes [J]."""
+
+    weights: Array
+    tokens: Array
+    alone_s: Array
+    service_s: Array  # of one worker, beside the fixed part of its steps
+    fixed_s: Array
+    transfer_s: Array
+    exposed_s: Array
+
+
+def lengths_of(s: Setting, at: Front) -> Lengths:
+    """What the front costs prompts of every length."""
+    traffic = s.traffic
+    factors = jnp.asarray(traffic.spread.prompt_factors)
+
+    def nodes(priced: Array) -> Array:
+        return at_nodes(traffic, priced, factors)
+
+    return Lengths(
+        weights=along(jnp.asarray(traffic.spread.prompt_weights), at.alone_s[0]),
+        tokens=along(factors, at.alone_s[0]) * traffic.new_prompt_tokens,
+        alone_s=nodes(at.alone_s),
+        service_s=nodes(at.work_s),
+        fixed_s=nodes(at.fixed_s),
+        transfer_s=nodes(at.transfer_s),
+        exposed_s=nodes(at.exposed_s),
+    )
+
+
+def _mean(at: Lengths, values: Array) -> Array:
+    return jnp.sum(at.weights * values, axis=0)
+
+
+def _middle(priced: Array) -> Array:
+    return priced[priced.shape[0] // 2]
+
+
+def _shared(s: Setting, rate: Array, front: Front, at: Lengths) -> Array:
+    """Prompts of one step: a batch shares the fixed part of it."""
     per_worker = rate / s.prefill.replicas
-    return at.work_s + at.fixed_s / batching(per_worker, at.fixed_s, at.work_s, at.per_step)
+    fixed, work = _mean(at, at.fixed_s), _mean(at, at.service_s)
+    return batching(per_worker, fixed, work, _middle(front.per_step))
 
 
-def largest_front_rate(s: Setting, at: Front) -> Array:
+def largest_front_rate(s: Setting, front: Front, at: Lengths) -> Array:
     """Requests/s that the prefill pool and the link sustain."""
-    prefill = s.prefill.replicas / (at.work_s + at.fixed_s / at.per_step)
-    return jnp.minimum(prefill, at.links / at.transfer_s)
+    most = _middle(front.per_step)
+    service = _mean(at, at.service_s) + _mean(at, at.fixed_s) / most
+    links = _middle(front.links) / _mean(at, at.transfer_s)
+    return jnp.minimum(s.prefill.replicas / service, links)
 
 
-def ttft(s: Setting, rate: Array, first_step_s: Array, at: Front) -> Array:
-    """Mean time to first token at `rate` of the deployment."""
+class Waits(NamedTuple):
+    """Waiting for a prefill worker and for the link, and what a prompt takes by itself."""
+
+    own_s: Array  # [J], constants of the engine included
+    single: Chance  # where workers take one prompt at a time
+    batch: Chance  # where they take all that wait
+    batched: Array  # weight of the second
+    link: Chance
+    wave_s: Array
+    others: Array
+
+
+def waits(s: Setting, rate: Array, first_step_s: Array, front: Front, at: Lengths) -> Waits:
+    """Everything before the first token at `rate` of the deployment."""
     engine, traffic = s.source_engine, s.traffic
-    bounded = jnp.minimum(rate, LARGEST_LOAD * largest_front_rate(s, at))
+    bounded = jnp.minimum(rate, LARGEST_LOAD * largest_front_rate(s, front, at))
     share, others, wave_s = jnp.zeros(()), jnp.ones(()), jnp.zeros(())
     if traffic.load_kind == CLOSED:
         others = jnp.maximum(traffic.load - 1.0, 0.0) / jnp.maximum(traffic.load, 1.0)
-        wave_s = others * traffic.load * at.work_s / s.prefill.replicas
+        wave_s = others * traffic.load * _mean(at, at.service_s) / s.prefill.replicas
         # Prefill never stops decoding here, so a wave spreads as it is prefilled: the first only.
         share = jnp.asarray(2.0 * engine.start_burst_frac)
-    service = _service(s, bounded * others, at)
-    wait = pool_wait(bounded * others, service, traffic.isl_cv, s.prefill.replicas)
-    link_wait = others * pool_wait(bounded, at.transfer_s, traffic.isl_cv, at.links)
-    held = s.source_engine.holds_first_token * (at.exposed_s + link_wait + first_step_s)
-    return (
+    seen = bounded * others
+    service = at.service_s + at.fixed_s / _shared(s, seen, front, at)
+    mean = _mean(at, service)
+    burst = jnp.ones(())
+    if traffic.is_open:
+        load = jnp.minimum(rate * mean / s.prefill.replicas, LARGEST_LOAD)
+        burst = traffic.dispersion_over(3.0 * rate * mean / (1.0 - load))
+    stream = Stream(seen, service, at.weights, burst, traffic.spread.prompt_overlap_frac)
+    single = one_at_a_time(stream, s.prefill.replicas)
+    bare = stream._replace(service_s=at.service_s)
+    budget = s.prefill.chunk_tokens * s.prefill.dp * s.prefill.pp
+    fixed = _mean(at, at.fixed_s)
+    batch = in_batches(bare, s.prefill.replicas, fixed, budget + 0.0 * fixed, at.tokens)
+    link = one_at_a_time(Stream(seen, at.transfer_s, at.weights, burst), _middle(front.links))
+    factors = along(jnp.asarray(traffic.spread.prompt_factors), at.alone_s[0])
+    constant = engine.ttft_base_s + engine.ttft_steps * _middle(front.step_fixed_s)
+    own = (
         at.alone_s
-        + others * (1.0 - share) * wait
-        + 0.5 * share * wave_s
-        + held
-        + engine.ttft_base_s
-        + engine.ttft_steps * at.step_fixed_s
-        + engine.ttft_s_per_prompt_token * traffic.isl_tokens
+        + engine.holds_first_token * (at.exposed_s + first_step_s)
+        + constant
+        + engine.ttft_s_per_prompt_token * traffic.isl_tokens * factors
     )
+    kept = others * (1.0 - share)
+    return Waits(
+        own_s=own,
+        single=single._replace(chance=kept * single.chance),
+        batch=batch._replace(chance=kept * batch.chance),
+        batched=jnp.clip(_middle(front.per_step) - 1.0, 0.0, 1.0),
+        link=link._replace(chance=engine.holds_first_token * others * link.chance),
+        wave_s=0.5 * share * wave_s,
+        others=others,
+    )
+
+
+def mean_ttft(at: Lengths, found: Waits) -> Array:
+    """Mean time to first token of what was found."""
+    single, batch, b = found.single, found.batch, found.batched
+    wait = (1.0 - b) * single.overall_s + b * batch.overall_s
+    return _mean(at, found.own_s) + wait + found.link.overall_s + found.wave_s
+
+
+def ttft_tail(at: Lengths, found: Waits, slot: SlotWait, mean_s: Array) -> Tail:
+    """Prompts that wait for nobody, for a worker, and in a batch; each may wait for the link."""
+    more = jnp.maximum(mean_s - (mean_ttft(at, found) - found.wave_s) - slot.mean_s, 0.0)
+    late = found.link.overall_s + slot.mean_s
+    spread = found.link.spread_s2 + more * more / 3.0
+    spread = spread + slot.chance * slot.wait_s**2
+    b = found.batched
+    rows = []
+    for weight, wait in ((1.0 - b, found.single), (b, found.batch)):
+        zero = 1e-4 * wait.mean_s
+        rows.append((weight * (1.0 - wait.chance), zero + late + more, zero * zero + spread))
+        rows.append((weight * wait.chance, wait.mean_s + late + more, wait.variance_s2 + spread))
+    own = found.own_s
+    stack = [
+        (chance * at.weights + 0.0 * own, own, mean + 0.0 * own, variance + 0.0 * own)
+        for chance, mean, variance in rows
+    ]
+    return Tail(*(jnp.concatenate(parts) for parts in zip(*stack, strict=True)))
 
 
 class _Theta(NamedTuple):
@@ -152,78 +272,160 @@ def _rate(s: Setting, batch: Array, decode_s: Array) -> tuple[Array, Array]:
 
 
 def _price(theta: _Theta, batch: Array) -> Priced:
-    decode = decode_step(theta.setting, batch)
+    s = theta.setting
+    decode = decode_step(s, batch)
     decode_s = jnp.asarray(decode.total_s)
+    steps = [decode_s]
+    if s.traffic.is_open:
+        steps.append(jnp.asarray(decode_step(s, BATCH_STEP * batch).total_s))
     zero = jnp.zeros_like(decode_s)
     return Priced(
-        decode_s=decode_s,
-        prompt_s=zero,
+        decode_s=jnp.stack(steps),
+        prompt_s=zero[None],
         chunk_flops=zero,
         chunk_bytes=zero,
-        decode_flops=jnp.asarray(decode.flops),
-        decode_bytes=jnp.asarray(decode.bytes),
+        decode_flops=jnp.asarray(decode.flops) + zero,
+        decode_bytes=jnp.asarray(decode.bytes) + zero,
+    )
+
+
+class _State(NamedTuple):
+    """Both pools at a batch."""
+
+    rate: Array
+    ttft_s: Array
+    tpot_s: Array
+    lengths: Lengths
+    waits: Waits
+    slot: SlotWait
+    tails: dict[str, Tail]
+
+
+def _state(theta: _Theta, batch: Array, steps: Array) -> _State:
+    s = theta.setting
+    traffic = s.traffic
+    decode_s = steps[0]
+    rate, tpot_s = _rate(s, batch, decode_s)
+    at = lengths_of(s, theta.front)
+    found = waits(s, rate, decode_s, theta.front, at)
+    outputs = outputs_of(traffic, batch)
+    accepted = accepted_length(s.decode.draft_tokens, s.sink_engine.draft_acceptance_frac)
+    slope = 0.0 * batch
+    if steps.shape[0] > 1:
+        slope = jnp.maximum(steps[1] - decode_s, 0.0) / ((BATCH_STEP - 1.0) * batch)
+    workers = s.decode.replicas
+    burst = 1.0 + 0.0 * batch
+    if traffic.is_open:
+        burst = 1.0 + (traffic.dispersion_over(batch * workers) - 1.0) / workers
+    d = Decoding(
+        batch=batch,
+        step_s=decode_s,
+        slope_s=slope,
+        accepted=accepted,
+        accepted_variance=accepted_variance(
+            s.decode.draft_tokens, s.sink_engine.draft_acceptance_frac
+        ),
+        arrivals_dispersion=burst,
+    )
+    alone = Held(0.0 * batch, 0.0 * batch, 0.0 * batch, 0.0 * batch)
+    per_worker = rate / workers
+    variance, slot = 0.0 * batch, SlotWait(0.0 * batch, 0.0 * batch)
+    if traffic.is_open:
+        variance = batch_variance(d, outputs, per_worker, alone)
+        slot = slot_wait(
+            d, variance, per_worker, 0.0 * batch, s.slots, 0.0 * batch, traffic, outputs
+        )
+    ttft_s = mean_ttft(at, found) + slot.mean_s
+    if traffic.load_kind == CLOSED:
+        # Little's law; equal to the formula at a root, and right where a station binds.
+        gaps = jnp.maximum(traffic.gaps, 1e-3)
+        by_law = jnp.maximum(traffic.load / rate - gaps * tpot_s, 0.0)
+        ttft_tails = ttft_tail(at, found, slot, by_law)
+    else:
+        ttft_tails = ttft_tail(at, found, slot, ttft_s)
+    tpot = tpot_tail(d, outputs, per_worker, alone, variance)
+    return _State(
+        rate=rate,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        lengths=at,
+        waits=found,
+        slot=slot,
+        tails={
+            "ttft": ttft_tails,
+            "tpot": tpot,
+            "itl": steady_gap_tail(d, variance),
+            "e2e": whole_tail(ttft_tails, tpot, outputs),
+        },
     )
 
 
 def _margin(theta: _Theta, batch: Array, times: Times) -> Array:
     """Grows with B; at most 0 where B is allowed."""
     s = theta.setting
-    rate, tpot_s = _rate(s, batch, times[0])
     traffic, limits = s.traffic, s.limits
-    front_load = rate / (LARGEST_LOAD * largest_front_rate(s, theta.front)) - 1.0
+    at = _state(theta, batch, times[0])
+    most = largest_front_rate(s, theta.front, at.lengths)
+    front_load = at.rate / (LARGEST_LOAD * most) - 1.0
     if traffic.load_kind == FULL:
         return jnp.maximum(front_load, batch / s.slots - 1.0)
-    ttft_s = ttft(s, rate, times[0], theta.front)
     if traffic.load_kind == CLOSED:
-        used = (s.decode.replicas * batch + rate * ttft_s) / traffic.load - 1.0
+        used = (s.decode.replicas * batch + at.rate * at.ttft_s) / traffic.load - 1.0
         return jnp.maximum(front_load, used)
     if traffic.load_kind == OPEN:
-        return jnp.maximum(front_load, rate / traffic.load - 1.0)
+        return jnp.maximum(front_load, at.rate / traffic.load - 1.0)
     if traffic.load_kind == GOODPUT:
-        end_to_end = ttft_s + traffic.gaps * tpot_s
-        ratio = jnp.maximum(ttft_s / limits.ttft_mean_s, tpot_s / limits.tpot_mean_s)
-        ratio = jnp.maximum(ratio, times[0] / limits.itl_mean_s)
-        ratio = jnp.maximum(ratio, end_to_end / limits.e2e_mean_s)
-        return jnp.maximum(front_load, ratio - 1.0)
+        means: dict[str, Scalar] = {
+            "ttft": at.ttft_s,
+            "tpot": at.tpot_s,
+            "itl": times[0][0],
+            "e2e": at.ttft_s + traffic.gaps * at.tpot_s,
+        }
+        return jnp.maximum(front_load, promises.margin(limits, means, at.tails))
     raise ValueError(f"unknown load kind {traffic.load_kind!r}")
 
 
 def _cap(theta: _Theta) -> Array:
     s = theta.setting
-    return usable_slots(s.slots) if s.traffic.load_kind in (GOODPUT, OPEN) else s.slots
+    return MOST_SLOTS_FRAC * s.slots if s.traffic.is_open else s.slots
 
 
 def operate(s: Setting, n_refinements: int) -> Point:
     """The operating point of the two pools."""
-    at = front(s)
-    theta = _Theta(s, at)
+    front = front_of(s)
+    theta = _Theta(s, front)
     batch, priced = operating_point(
         Problem(_price, _margin, _cap, n_refinements, curve_power(s.model)), theta
     )
-    decode_s = priced.decode_s
-    rate, tpot_s = _rate(s, batch, decode_s)
+    decode_s = priced.decode_s[0]
+    at = _state(theta, batch, priced.decode_s)
     traffic = s.traffic
     saturation = jnp.zeros(())
-    ttft_s = ttft(s, rate, decode_s, at)
+    ttft_s = at.ttft_s
     if traffic.load_kind == CLOSED:
-        # Little's law; equal to the formula at a root, and right where a station binds.
         gaps = jnp.maximum(traffic.gaps, 1e-3)
-        ttft_s = jnp.maximum(traffic.load / rate - gaps * tpot_s, 0.0)
+        ttft_s = jnp.maximum(traffic.load / at.rate - gaps * at.tpot_s, 0.0)
     elif traffic.load_kind == OPEN:
-        saturation = traffic.load / rate
-    service = _service(s, rate, at)
+        saturation = traffic.load / at.rate
+    fixed = _mean(at.lengths, at.lengths.fixed_s) / _shared(s, at.rate, front, at.lengths)
+    service = _mean(at.lengths, at.lengths.service_s) + fixed
+    moved = _mean(at.lengths, at.lengths.transfer_s)
     return Point(
-        requests_per_s=rate,
+        requests_per_s=at.rate,
         resident_requests=batch * s.decode.replicas,
         ttft_s=ttft_s,
-        tpot_s=tpot_s,
+        tpot_s=at.tpot_s,
         itl_s=decode_s,
         longest_gap_s=decode_s,
-        prefill_utilization_frac=rate * service / s.prefill.replicas,
+        prefill_utilization_frac=at.rate * service / s.prefill.replicas,
         decode_utilization_frac=jnp.minimum(batch / s.slots, 1.0),
-        link_utilization_frac=rate * at.transfer_s / at.links,
-        transfer_exposed_s=at.exposed_s,
+        link_utilization_frac=at.rate * moved / _middle(front.links),
+        transfer_exposed_s=_mean(at.lengths, at.lengths.exposed_s),
         saturation=saturation,
         slots=s.slots,
-        work=Work(at.flops, at.bytes, priced.decode_flops, priced.decode_bytes),
+        slot_wait_frac=at.slot.chance,
+        work=Work(
+            _middle(front.flops), _middle(front.bytes), priced.decode_flops, priced.decode_bytes
+        ),
+        tails=at.tails,
     )

@@ -12,7 +12,9 @@ from dse.cost.step import StepCost
 from dse.cost.types import Engine, Pool, Target
 from dse.serving import colocated, disaggregated
 from dse.serving.feasible import Verdict, judge
+from dse.serving.promises import level_of
 from dse.serving.reuse import reused
+from dse.serving.tails import percentile
 from dse.serving.types import Deployment, Outcome, Point, System
 from dse.struct import Array, Scalar, replace
 
@@ -80,9 +82,15 @@ def effective(system: System, design: Deployment) -> System:
 
 
 def evaluate(
-    system: System, design: Deployment, n_refinements: int = DEFAULT_REFINEMENTS
+    system: System,
+    design: Deployment,
+    n_refinements: int = DEFAULT_REFINEMENTS,
+    wanted: tuple[str, ...] = (),
 ) -> Outcome:
     """Metrics of one design, its memory, and the first limit that it breaks.
+
+    `wanted` names percentiles to add to the means, such as `ttft_p99_s`; all of them follow from
+    `Outcome.point.tails` (`dse.serving.promises.percentiles`).
 
     Nothing is NaN or infinite, infeasible designs included: their figures are those of the load
     that one request makes, and `reason` says why they do not count.
@@ -95,6 +103,9 @@ def evaluate(
     else:
         point = disaggregated.operate(setting, n_refinements)
     metrics = _metrics(system, design, point)
+    for name in wanted:
+        latency, level = level_of(name.removesuffix("_s"))
+        metrics[name] = percentile(point.tails[latency], level)
     verdict: Verdict = judge(system, design, point, prefill_memory, decode_memory)
     return Outcome(
         metrics=metrics,

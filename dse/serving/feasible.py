@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from dse.cost.memory import Memory
 from dse.cost.types import Model, Pool
+from dse.serving.promises import attained, worst_ratio
 from dse.serving.reasons import Reason
 from dse.serving.types import GOODPUT, Deployment, Point, System
 from dse.struct import Array, Scalar
@@ -18,6 +19,7 @@ from dse.struct import Array, Scalar
 # How closely the operating point is solved for: a promise that binds is met to within this share.
 ROOT_TOLERANCE = 0.01
 _WHOLE = 1e-4
+_CHANCE_TOLERANCE = 10.0
 _HOPELESS = 1e9
 
 
@@ -74,7 +76,18 @@ def judge(
         need = account.request_bytes / jnp.maximum(budget, 1.0)
         cache = jnp.maximum(cache, need)
     tolerance = 1.0 + (ROOT_TOLERANCE if traffic.load_kind == GOODPUT else 1e-6)
-    end_to_end = point.ttft_s + traffic.gaps * point.tpot_s
+    means = {
+        "ttft": point.ttft_s,
+        "tpot": point.tpot_s,
+        "itl": point.itl_s,
+        "e2e": point.ttft_s + traffic.gaps * point.tpot_s,
+    }
+    ratio = {name: worst_ratio(limits, name, means[name], point.tails) for name in means}
+    missed = jnp.zeros(())
+    if limits.each:
+        missed = (1.0 - attained(point.tails, limits)) / jnp.maximum(
+            1.0 - limits.attainment_frac, 1e-9
+        )
     checks: list[tuple[Reason, Array, Array]] = [
         (Reason.UNSUPPORTED, ~supported, jnp.asarray(_HOPELESS)),
         (Reason.DEGREE, ~fits, jnp.asarray(_HOPELESS)),
@@ -82,10 +95,12 @@ def judge(
         _ratio(Reason.WEIGHTS, weights, 1.0),
         _ratio(Reason.KV, cache, 1.0),
         _ratio(Reason.SATURATED, point.saturation, 1.0 + 1e-3),
-        _ratio(Reason.TTFT, point.ttft_s / limits.ttft_mean_s, tolerance),
-        _ratio(Reason.TPOT, point.tpot_s / limits.tpot_mean_s, tolerance),
-        _ratio(Reason.ITL, point.itl_s / limits.itl_mean_s, tolerance),
-        _ratio(Reason.E2E, end_to_end / limits.e2e_mean_s, tolerance),
+        _ratio(Reason.TTFT, ratio["ttft"], tolerance),
+        _ratio(Reason.TPOT, ratio["tpot"], tolerance),
+        _ratio(Reason.ITL, ratio["itl"], tolerance),
+        _ratio(Reason.E2E, ratio["e2e"], tolerance),
+        # Chances move faster than times: the same tolerance in time is many times that in chance.
+        _ratio(Reason.ATTAINMENT, missed, 1.0 + _CHANCE_TOLERANCE * (tolerance - 1.0)),
     ]
     reason, miss = jnp.asarray(int(Reason.OK)), jnp.ones(())
     for code, broken, by in reversed(checks):

@@ -19,6 +19,7 @@ class Reason(IntEnum):
     TPOT = 8
     ITL = 9
     E2E = 10
+    ATTAINMENT = 11
 
 
 REASONS: dict[Reason, str] = {
@@ -33,6 +34,7 @@ REASONS: dict[Reason, str] = {
     Reason.TPOT: "the promise on time per output token is missed",
     Reason.ITL: "the promise on inter-token latency is missed",
     Reason.E2E: "the promise on end-to-end time is missed",
+    Reason.ATTAINMENT: "too many requests miss their limits",
 }
 
 

@@ -30,8 +30,8 @@ _SMALLEST_BATCH = 1e-6
 class Priced(NamedTuple):
     """Steps at one B: what the operating point needs of them."""
 
-    decode_s: Array  # a decode step
-    prompt_s: Array  # what one prompt adds to the steps that carry it
+    decode_s: Array  # [D, ...] a decode step, and further ones that say how it changes
+    prompt_s: Array  # [K, ...] what a prompt adds to the steps that carry it, by its length
     chunk_flops: Array
     chunk_bytes: Array
     decode_flops: Array
@@ -189,8 +189,9 @@ def operating_point(problem: Problem, theta: Any) -> tuple[Array, Priced]:
             priced=priced,
         )
 
-    nothing = Priced(*[zero] * len(Priced._fields))
-    times = (zero, zero)
+    shapes = jax.eval_shape(problem.price, theta, cap)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    times = (nothing.decode_s, nothing.prompt_s)
     start = _Search(least, most, most, times, times, times, zero > 0.0, cap, nothing)
     end = jax.lax.fori_loop(0, problem.n_refinements + 2, refine, start)
     return end.batch, end.priced

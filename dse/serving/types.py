@@ -3,24 +3,54 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
 
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
 from dse.cost.memory import Memory
 from dse.cost.reuse import Reuse
 from dse.cost.transfer import Fabric, Link
 from dse.cost.types import Engine, Model, Pool, Target
-from dse.struct import Scalar, static, struct
+from dse.serving.tails import Tail
+from dse.struct import Array, Scalar, static, struct
+
+# A table that the lowering makes and that jax may trace.
+Table = Array | NDArray[np.float64]
 
 # How the load is given. "closed": N clients, each with one request in flight. "open": a rate of
 # arrivals. "goodput": the largest rate at which the promises hold. "full": every slot taken, as in
 # an offline batch.
 CLOSED, OPEN, GOODPUT, FULL = "closed", "open", "goodput", "full"
 
+# Expected arrivals at which the dispersion of counts is tabulated, equally spaced in log.
+DISPERSION_KNOTS = 24
+_FIRST_KNOT, _LAST_KNOT = math.log(0.1), math.log(1e5)
+
+
+@struct
+class Spread:
+    """How lengths scatter, relative to their means: nodes with equal or unequal chances.
+
+    Prompts have J nodes, outputs I. `prompt_points` [K] are the relative prompt lengths at which a
+    prompt is priced; a polynomial through them prices the nodes.
+    """
+
+    prompt_factors: Table  # [J], mean 1
+    prompt_weights: Table  # [J], sum 1
+    prompt_points: Table  # [K]
+    output_factors: Table  # [I], mean 1
+    output_weights: Table  # [I], sum 1
+    joint_frac: Scalar = 1.0  # E[S O] / (E[S] E[O])
+    output_overlap_frac: Scalar = 1.0  # E[min(O, O')] / E[O]
+    prompt_overlap_frac: Scalar = 1.0  # E[min(S, S')] / E[S]
+
 
 @struct
 class Traffic:
-    """Requests: mean lengths, their spread, and the load on the whole deployment."""
+    """Requests: mean lengths, how they scatter, how they come, and the load on the deployment."""
 
     isl_tokens: Scalar
     isl_cv: Scalar
@@ -28,6 +58,8 @@ class Traffic:
     osl_cv: Scalar
     prefix_hit_frac: Scalar  # share of a prompt found in the cache
     load: Scalar  # clients (closed) or requests/s (open); unused otherwise
+    spread: Spread
+    dispersion: Table  # [24], index of dispersion of arrival counts; 1 for Poisson
     loading_s: Scalar = 0.0  # of a rank's host link, for a prompt's cached blocks
     load_kind: str = static(default=GOODPUT)
 
@@ -38,23 +70,44 @@ class Traffic:
 
     @property
     def mean_context(self) -> Scalar:
-        """S + O/2: the context of a decoding request, averaged over its life."""
-        return self.isl_tokens + self.osl_tokens / 2.0
+        """E[S O + O^2/2]/E[O]: the context of a decoding request. Long outputs stay longer."""
+        second = 1.0 + self.osl_cv * self.osl_cv
+        return self.isl_tokens * self.spread.joint_frac + self.osl_tokens * second / 2.0
 
     @property
     def gaps(self) -> Scalar:
         """O - 1 gaps between output tokens; at least a hair, so that O = 1 divides safely."""
         return self.osl_tokens - 1.0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether requests come by themselves, not when others finish."""
+        return self.load_kind in (OPEN, GOODPUT)
+
+    def dispersion_over(self, requests: Scalar) -> Array:
+        """Index of dispersion of the arrivals over a time in which `requests` are expected."""
+        step = (_LAST_KNOT - _FIRST_KNOT) / (DISPERSION_KNOTS - 1)
+        place = (jnp.log(jnp.maximum(requests, 1e-9)) - _FIRST_KNOT) / step
+        place = jnp.clip(place, 0.0, DISPERSION_KNOTS - 1.0)
+        # Hat functions instead of a lookup: a gather is slow inside compiled rows.
+        total = jnp.zeros_like(place)
+        for i in range(DISPERSION_KNOTS):
+            total = total + self.dispersion[i] * jnp.maximum(1.0 - jnp.abs(place - i), 0.0)
+        return total
+
 
 @struct
 class Limits:
-    """Promises on means, in seconds; a very large number where nothing is promised."""
+    """Promises in seconds, each under its name; a name that is absent promises nothing.
 
-    ttft_mean_s: Scalar
-    tpot_mean_s: Scalar
-    itl_mean_s: Scalar
-    e2e_mean_s: Scalar
+    `means` and `percentiles` hold for all requests together (`{"ttft": 2.0}`, `{"ttft_p99": 2.0}`);
+    `each` is what one request must meet to count, and `attainment_frac` the share that must.
+    """
+
+    means: Mapping[str, Scalar]
+    percentiles: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
+    each: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
+    attainment_frac: Scalar = 1.0
 
 
 @struct
@@ -106,7 +159,9 @@ class Point:
     transfer_exposed_s: Scalar
     saturation: Scalar  # asked load over what it sustains; above 1 is saturated
     slots: Scalar  # decoding requests of one replica that slots and memory allow
+    slot_wait_frac: Scalar  # chance that a prompt finds no slot or no cache free
     work: Work
+    tails: dict[str, Tail]  # distributions over requests (ttft, tpot, e2e) and over tokens (itl)
 
 
 @struct

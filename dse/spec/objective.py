@@ -30,6 +30,9 @@ PromiseKey = Literal[
     "e2e_p90",
     "e2e_p99",
 ]
+# What one request must meet; with attainment_frac, the share of requests that must.
+RequestKey = Literal["ttft", "tpot", "itl", "e2e"]
+REQUEST_KEYS: Final[tuple[str, ...]] = get_args(RequestKey)
 PROMISE_KEYS: Final[tuple[str, ...]] = get_args(PromiseKey)
 
 
@@ -53,7 +56,7 @@ class Objective(Spec):
     description: str = ""
     maximize: MetricName | None = None
     minimize: MetricName | None = None
-    promises: dict[PromiseKey, LimitS] = Field(default_factory=dict)
+    promises: dict[PromiseKey | RequestKey, LimitS] = Field(default_factory=dict)
     attainment_frac: Annotated[float, Quantity("frac", 1e-6, 1.0)] | None = None
     source: str = ""
 
@@ -66,6 +69,19 @@ class Objective(Spec):
             yield (), "states no goal; expected `maximize:` or `minimize:` with a metric"
 
     def cross_faults(self) -> Iterator[tuple[Location, str]]:
+        each = self.request_limits()
+        if each and self.attainment_frac is None:
+            yield (
+                ("promises", next(iter(each))),
+                "is a limit on single requests; expected attainment_frac with it, the share of "
+                "requests that must meet it, or a statistic: _mean, _p50, _p90, _p99",
+            )
+        if self.attainment_frac is not None and not each:
+            yield (
+                ("attainment_frac",),
+                "is the share of requests that meet limits on single requests; expected such "
+                f"limits among the promises: {', '.join(REQUEST_KEYS)}",
+            )
         for goal, name in (("maximize", self.maximize), ("minimize", self.minimize)):
             better = METRICS[name].better if name else goal
             if better not in (goal, "either"):
@@ -93,7 +109,15 @@ class Objective(Spec):
 
     def percentile_limits(self) -> dict[str, float]:
         """Limits in seconds on percentiles: `{"ttft_p99": 2.0}`."""
-        return {key: limit for key, limit in self.promises.items() if not key.endswith("_mean")}
+        return {
+            key: limit
+            for key, limit in self.promises.items()
+            if not key.endswith("_mean") and key not in REQUEST_KEYS
+        }
+
+    def request_limits(self) -> dict[str, float]:
+        """Limits in seconds on single requests, a share of which must meet them all."""
+        return {key: limit for key, limit in self.promises.items() if key in REQUEST_KEYS}
 
 
 _LOWER: Final = {"minimize": "lower", "maximize": "higher"}

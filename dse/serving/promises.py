@@ -1,0 +1,74 @@
+"""Whether promises hold at an operating point: on means, on percentiles, on a share of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import jax.numpy as jnp
+
+from dse.serving.tails import Tail, exceed, miss_margin, percentile
+from dse.serving.types import Limits
+from dse.struct import Array, Scalar
+
+LATENCIES: Final = ("ttft", "tpot", "itl", "e2e")
+LEVELS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+def level_of(key: str) -> tuple[str, float]:
+    """("ttft", 0.99) of "ttft_p99"."""
+    latency, _, statistic = key.partition("_")
+    return latency, LEVELS[statistic]
+
+
+def is_percentile(metric: str) -> bool:
+    """Whether a metric's name is that of a percentile, `ttft_p99_s`."""
+    return metric.removesuffix("_s").rpartition("_")[2] in LEVELS
+
+
+def attained(tails: Mapping[str, Tail], limits: Limits) -> Array:
+    """Share of requests that meet each of `limits.each`, the latencies taken as independent."""
+    share = jnp.ones(())
+    for latency, seconds in limits.each.items():
+        share = share * (1.0 - exceed(tails[latency], seconds))
+    return share
+
+
+def margin(limits: Limits, means: Mapping[str, Scalar], tails: Mapping[str, Tail]) -> Array:
+    """At most 0 where every promise holds; grows with the load.
+
+    mean/limit - 1 for a mean, log P(T > limit) - log(1 - q) for a percentile q, and the same of the
+    share of requests that miss any of `each`.
+    """
+    worst = jnp.asarray(-1.0)
+    for latency, seconds in limits.means.items():
+        worst = jnp.maximum(worst, means[latency] / seconds - 1.0)
+    for key, seconds in limits.percentiles.items():
+        latency, level = level_of(key)
+        chance = exceed(tails[latency], seconds)
+        worst = jnp.maximum(worst, miss_margin(chance, 1.0 - level))
+    if limits.each:
+        missed = 1.0 - attained(tails, limits)
+        worst = jnp.maximum(worst, miss_margin(missed, 1.0 - limits.attainment_frac))
+    return worst
+
+
+def worst_ratio(limits: Limits, latency: str, mean_s: Scalar, tails: Mapping[str, Tail]) -> Array:
+    """The largest of a latency's figures over its limits; 0 where nothing is promised of it."""
+    worst = jnp.zeros(())
+    if latency in limits.means:
+        worst = jnp.maximum(worst, mean_s / limits.means[latency])
+    for key, seconds in limits.percentiles.items():
+        of, level = level_of(key)
+        if of == latency:
+            worst = jnp.maximum(worst, percentile(tails[latency], level) / seconds)
+    return worst
+
+
+def percentiles(tails: Mapping[str, Tail]) -> dict[str, Array]:
+    """Every latency's percentiles by metric name, seconds."""
+    return {
+        f"{latency}_{name}_s": percentile(tails[latency], level)
+        for latency in LATENCIES
+        for name, level in LEVELS.items()
+    }

@@ -1,0 +1,339 @@
+"""What follows from a batch and its step times on one replica: rates, waits, distributions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dse.cost.types import Engine, Pool
+from dse.serving.decoding import (
+    Decoding,
+    Full,
+    Held,
+    Outputs,
+    batch_variance,
+    burst_gap_tail,
+    gap_tail,
+    held,
+    tpot_tail,
+)
+from dse.serving.gated import (
+    LARGEST_LOAD,
+    Queue,
+    Wait,
+    alternation,
+    gated_wait,
+    prefill_first_wait,
+)
+from dse.serving.nodes import along, at_length, at_nodes
+from dse.serving.slots import SlotWait, slot_wait
+from dse.serving.speculative import accepted_length, accepted_variance
+from dse.serving.tails import Tail, mean_of, variance_of
+from dse.serving.types import CLOSED, FULL, Traffic
+from dse.serving.waiting import in_step
+from dse.struct import Array, Scalar
+
+BATCH_STEP = 1.2  # relative batch at which the decode step is priced again, for its slope
+# Open loads keep a little below the slots, where a request would wait for ever.
+MOST_SLOTS_FRAC = 0.99
+_SECANTS = 6
+_LEAST_CHUNK_FRAC = 0.05
+_LEAST_GAPS = 0.5
+
+
+class Load(NamedTuple):
+    """A replica at a batch: what its times and its requests are. Times in s, per replica."""
+
+    traffic: Traffic
+    pool: Pool
+    engine: Engine
+    slots: Array
+    batch: Array  # B, decoding requests
+    decode: Array  # [D, ...] decode step at B and, where D > 1, at BATCH_STEP B
+    prompt: Array  # [K, ...] what a prompt adds to the steps that carry it, by its length
+
+
+class Prompts(NamedTuple):
+    """Prompt lengths as nodes [J] and what each costs."""
+
+    tokens: Array
+    weights: Array
+    work_s: Array  # beside the fixed part of a step
+    fixed_s: Array  # F of a step with prompts, where they do not share it with decoding
+    whole_s: Array  # work and its own fixed part, all ranks: a prompt alone
+    chunks: Array  # budgets that a prompt fills, at least one
+
+
+class Flow(NamedTuple):
+    """Means of a replica at a batch."""
+
+    rate: Array
+    tpot_s: Array
+    ttft_s: Array
+    longest_gap_s: Array
+    fill: Array  # share of the steps' prompt budgets in use
+    wait: Wait
+    queue: Queue
+    own_s: Array  # [J] time to first token of a prompt that waits for nobody
+    busy: Array  # chance that an arrival finds a step in progress
+    wave_s: Array  # mean wait in the waves of a closed loop
+    slot: SlotWait
+    decoding: Decoding
+    variance: Array  # of the batch
+    met: Held
+    prompts: Prompts
+
+
+def clients_of(traffic: Traffic, pool: Pool, slots: Array) -> Scalar:
+    """Requests in flight on a replica of a closed loop; one per slot where every slot is taken."""
+    return slots if traffic.load_kind == FULL else traffic.load / pool.replicas
+
+
+def prompts_of(at: Load) -> Prompts:
+    """Work by prompt length; the fixed part is what a prompt of no tokens would still cost."""
+    traffic, pool = at.traffic, at.pool
+    ranks = pool.dp * pool.pp
+    factors = jnp.asarray(traffic.spread.prompt_factors)
+    whole = at_nodes(traffic, at.prompt, factors)
+    fixed = jnp.zeros_like(at.batch)
+    if not at.engine.mixes_phases and at.prompt.shape[0] > 1:
+        intercept = at_length(traffic, at.prompt, jnp.zeros(()))
+        fixed = jnp.clip(intercept, 0.0, 0.95 * jnp.min(whole, axis=0))
+    tokens = along(factors, at.batch) * traffic.new_prompt_tokens
+    return Prompts(
+        tokens=tokens,
+        weights=along(jnp.asarray(traffic.spread.prompt_weights), at.batch),
+        work_s=whole - fixed,
+        fixed_s=fixed * ranks,
+        whole_s=whole * ranks,
+        chunks=jnp.maximum(tokens / pool.chunk_tokens, 1.0),
+    )
+
+
+def budget_tokens(at: Load) -> Array:
+    """Prompt tokens that a step of the replica may take: an engine that mixes phases gives its
+    budget to decoding rows first."""
+    pool = at.pool
+    room = jnp.asarray(pool.chunk_tokens + 0.0 * at.batch)
+    if at.engine.mixes_phases:
+        rows = at.batch * (1.0 + pool.draft_tokens) / (pool.dp * pool.pp)
+        room = jnp.maximum(room - rows, _LEAST_CHUNK_FRAC * pool.chunk_tokens)
+    return room * pool.dp * pool.pp
+
+
+def _open_rate(at: Load, p: Prompts, steps: Array, decode_s: Array, budget: Array) -> Array:
+    """X at which B requests decode: B = X n E[gap](X), n steps a request; bracketed secants."""
+    work = jnp.sum(p.weights * p.work_s, axis=0)
+    if at.engine.mixes_phases:
+        return at.batch / (steps * decode_s + at.batch * work)
+    extra = jnp.maximum(jnp.sum(p.weights * p.tokens, axis=0) / budget - 1.0, 0.0)
+    work = work + extra * p.fixed_s
+
+    def miss(rate: Array) -> Array:
+        gap = alternation(rate, decode_s, p.fixed_s, work).gap_s
+        return rate * steps * gap / at.batch - 1.0
+
+    # Never slower than with a fixed part for every prompt, never faster than with none.
+    low = at.batch / (steps * decode_s + at.batch * (work + p.fixed_s))
+    high = at.batch / (steps * decode_s + at.batch * work)
+
+    def narrow(_: Array, ends: tuple[Array, ...]) -> tuple[Array, ...]:
+        a, b, fa, fb = ends
+        slope = jnp.maximum(fb - fa, 1e-20)
+        x = a + (b - a) * jnp.clip(-fa / slope, 0.02, 0.98)
+        fx = miss(x)
+        above = fx > 0.0
+        return (
+            jnp.where(above, a, x),
+            jnp.where(above, x, b),
+            jnp.where(above, 0.5 * fa, fx),
+            jnp.where(above, fx, 0.5 * fb),
+        )
+
+    start = (low, high, jnp.minimum(miss(low), 0.0), jnp.maximum(miss(high), 0.0))
+    a, b, fa, fb = jax.lax.fori_loop(0, _SECANTS, narrow, start)
+    rate: Array = a + (b - a) * jnp.clip(-fa / jnp.maximum(fb - fa, 1e-20), 0.0, 1.0)
+    return rate
+
+
+def _dispersion(at: Load, requests: Array) -> Array:
+    """Burstiness that one of the replicas sees, of arrivals that are split among them by chance."""
+    if not at.traffic.is_open:
+        return jnp.ones(())
+    replicas = at.pool.replicas
+    return 1.0 + (at.traffic.dispersion_over(requests * replicas) - 1.0) / replicas
+
+
+def _queue(at: Load, p: Prompts, rate: Array, decode_s: Array, budget: Array) -> tuple[Queue, Wait]:
+    work = jnp.sum(p.weights * p.work_s, axis=0)
+    light = jnp.minimum(rate * work, LARGEST_LOAD)
+    relaxing = 3.0 * rate * decode_s / (1.0 - light) ** 2
+    queue = Queue(
+        rate=rate,
+        step_s=decode_s,
+        work_s=p.work_s,
+        prompt_tokens=p.tokens,
+        weights=p.weights,
+        chunk_tokens=budget,
+        dispersion=_dispersion(at, relaxing),
+        fixed_s=p.fixed_s,
+    )
+    return queue, gated_wait(queue) if at.engine.mixes_phases else prefill_first_wait(queue)
+
+
+def _own(at: Load, p: Prompts, decode_s: Array) -> Array:
+    """[J] its chunks through every stage, and what the engine adds before the first token."""
+    pool, engine = at.pool, at.engine
+    hand_over = (p.chunks + pool.pp - 1.0) / (p.chunks * pool.pp)
+    passes = p.chunks * decode_s if engine.mixes_phases else 0.0
+    constant = engine.ttft_base_s + engine.ttft_steps * decode_s
+    factors = along(jnp.asarray(at.traffic.spread.prompt_factors), at.batch)
+    per_token = engine.ttft_s_per_prompt_token * at.traffic.isl_tokens * factors
+    return (p.whole_s + passes) * hand_over + constant + per_token
+
+
+def outputs_of(traffic: Traffic, like: Array) -> Outputs:
+    """Output lengths as nodes; requests of a single token have no gap and do not count."""
+    factors = along(jnp.asarray(traffic.spread.output_factors), like)
+    weights = along(jnp.asarray(traffic.spread.output_weights), like) + 0.0 * like
+    gaps = factors * traffic.osl_tokens - 1.0
+    weights = weights * jnp.clip(gaps / _LEAST_GAPS, 0.0, 1.0)
+    total = jnp.maximum(jnp.sum(weights, axis=0), 1e-9)
+    mean = jnp.maximum(traffic.gaps, 1e-3)
+    overlap = traffic.spread.output_overlap_frac
+    return Outputs(jnp.maximum(gaps, _LEAST_GAPS), weights / total, mean, overlap)
+
+
+def flow(at: Load) -> Flow:
+    """Rates and mean latencies of a replica at B decoding requests.
+
+    TTFT = own chunks (V each, and w) + wait of the gated queue + wait for a slot + base + lost
+    steps + token costs. In a closed loop the share y of clients that still move in step (`in_step`)
+    prefills in waves: on average half a wave, N w / 2, is waited for before the first token, and
+    only the other half disturbs decoding: TPOT = V / AL + B w (1 - y/2) / (O - 1). A step takes at
+    most a chunk of prompt tokens per attention rank, so X (w + V S / ch) <= 1 where phases are
+    mixed.
+    """
+    traffic, pool, engine = at.traffic, at.pool, at.engine
+    p, decode_s = prompts_of(at), at.decode[0]
+    gaps = jnp.maximum(traffic.gaps, 1e-3)
+    accepted = accepted_length(pool.draft_tokens, engine.draft_acceptance_frac)
+    budget = budget_tokens(at)
+    whole_s = jnp.sum(p.weights * p.whole_s, axis=0) / (pool.dp * pool.pp)
+    share, others, wave_s = jnp.zeros(()), jnp.ones(()), jnp.zeros(())
+    if traffic.is_open:
+        rate = _open_rate(at, p, gaps / accepted, decode_s, budget)
+        tpot_s = at.batch / (gaps * rate)
+    else:
+        clients = clients_of(traffic, pool, at.slots)
+        others = jnp.maximum(clients - 1.0, 0.0) / jnp.maximum(clients, 1.0)
+        if traffic.load_kind == CLOSED:
+            wave_s = others * clients * whole_s
+            share = in_step(traffic, engine, wave_s, gaps * decode_s / accepted)
+        tpot_s = decode_s / accepted + at.batch * whole_s * (1.0 - 0.5 * share) / gaps
+        rate = at.batch / (gaps * tpot_s)
+    queue, wait = _queue(at, p, others * rate, decode_s, budget)
+    own = _own(at, p, decode_s)
+    own_mean = jnp.sum(p.weights * own, axis=0)
+    # A prompt waits for the step in progress; with nobody there is none.
+    busy = others * (1.0 - share) * -jnp.expm1(-(at.batch + rate * own_mean))
+    decoding = _decoding(at, decode_s, accepted, rate)
+    met = held(queue, wait, own_mean + wait.mean_s)
+    outputs = outputs_of(traffic, at.batch)
+    variance = 0.0 * at.batch
+    slot = SlotWait(0.0 * at.batch, 0.0 * at.batch)
+    if traffic.is_open:
+        variance = batch_variance(decoding, outputs, rate, met)
+        slot = slot_wait(
+            decoding, variance, rate, rate * own_mean, at.slots, whole_s, traffic, outputs
+        )
+    filling = jnp.sum(p.weights * p.tokens, axis=0) / budget
+    in_steps = filling * (decode_s if engine.mixes_phases else p.fixed_s)
+    return Flow(
+        rate=rate,
+        tpot_s=tpot_s,
+        ttft_s=own_mean + busy * wait.mean_s + 0.5 * share * wave_s + slot.mean_s,
+        longest_gap_s=decode_s + jnp.max(p.whole_s / p.chunks, axis=0),
+        fill=rate * (jnp.sum(p.weights * p.work_s, axis=0) + in_steps),
+        wait=wait,
+        queue=queue,
+        own_s=own,
+        busy=busy,
+        wave_s=0.5 * share * wave_s,
+        slot=slot,
+        decoding=decoding,
+        variance=variance,
+        met=met,
+        prompts=p,
+    )
+
+
+def _decoding(at: Load, decode_s: Array, accepted: Array, rate: Array) -> Decoding:
+    slope = jnp.zeros_like(decode_s)
+    if at.decode.shape[0] > 1:
+        slope = jnp.maximum(at.decode[1] - decode_s, 0.0) / ((BATCH_STEP - 1.0) * at.batch)
+    life = jnp.maximum(at.batch, 1e-3)  # requests that come while one decodes
+    return Decoding(
+        batch=at.batch,
+        step_s=decode_s,
+        slope_s=slope,
+        accepted=accepted,
+        accepted_variance=accepted_variance(at.pool.draft_tokens, at.engine.draft_acceptance_frac),
+        arrivals_dispersion=_dispersion(at, life),
+    )
+
+
+def latencies(at: Load, found: Flow, ttft_mean_s: Scalar) -> dict[str, Tail]:
+    """Distributions of every latency; the wait is stretched to the given mean TTFT.
+
+    In a closed loop Little's law fixes the mean, waves included; what the queue does not explain
+    of it scatters like a uniform share of a wave.
+    """
+    d, outputs = found.decoding, outputs_of(at.traffic, at.batch)
+    ttft = _ttft_tail(found, ttft_mean_s)
+    tpot = tpot_tail(d, outputs, found.queue.rate, found.met, found.variance)
+    p = found.prompts
+    share = p.weights * p.tokens
+    full = Full(
+        seconds=p.whole_s / jnp.maximum(p.tokens, 1e-6) * at.pool.chunk_tokens,
+        weights=share / jnp.sum(share, axis=0),
+    )
+    if at.engine.mixes_phases:
+        gap = gap_tail(d, found.queue, found.wait, found.met, found.variance, full)
+    else:
+        gap = burst_gap_tail(d, found.queue, found.met, found.variance, full)
+    return {"ttft": ttft, "tpot": tpot, "itl": gap, "e2e": whole_tail(ttft, tpot, outputs)}
+
+
+def _ttft_tail(found: Flow, mean_s: Scalar) -> Tail:
+    """Idle arrivals, those that wait for steps, and those that wait for a slot as well."""
+    weights, own, wait = found.prompts.weights, found.own_s, found.wait
+    zero = 0.0 * own
+    explained = jnp.sum(weights * own, axis=0) + found.busy * wait.mean_s + found.slot.mean_s
+    more = jnp.maximum(mean_s - explained, 0.0)
+    late = wait.mean_s + found.slot.wait_s
+    rows = [
+        (1.0 - found.busy, 1e-4 * wait.mean_s + more, more * more / 3.0),
+        (found.busy * (1.0 - found.slot.chance), wait.mean_s + more, wait.variance_s2),
+        (found.busy * found.slot.chance, late + more, wait.variance_s2 + found.slot.wait_s**2),
+    ]
+    stack = [
+        (chance * weights + zero, own, mean + zero, variance + more * more / 3.0 + zero)
+        for chance, mean, variance in rows
+    ]
+    fields = [jnp.concatenate(parts) for parts in zip(*stack, strict=True)]
+    return Tail(*fields)
+
+
+def whole_tail(ttft: Tail, tpot: Tail, outputs: Outputs) -> Tail:
+    """End to end by output length: TTFT and (O - 1) gaps, taken as independent."""
+    first, spread = mean_of(ttft), variance_of(ttft)
+    shortest = jnp.min(ttft.shift, axis=0)
+    return Tail(
+        weight=tpot.weight,
+        shift=shortest + outputs.gaps * tpot.shift,
+        mean=first - shortest + outputs.gaps * tpot.mean,
+        variance=spread + outputs.gaps**2 * tpot.variance,
+    )

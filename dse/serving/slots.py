@@ -1,0 +1,57 @@
+"""Waiting for a slot: requests that find every decoding slot, or the cache, taken."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.serving.decoding import Decoding, Outputs
+from dse.serving.gated import LARGEST_LOAD
+from dse.serving.tails import gamma_tail
+from dse.serving.types import Traffic
+from dse.struct import Array, Scalar
+
+
+class SlotWait(NamedTuple):
+    """Chance of finding no slot, and the mean wait of those that find none, seconds."""
+
+    chance: Array
+    wait_s: Array
+
+    @property
+    def mean_s(self) -> Array:
+        """Over all requests."""
+        return self.chance * self.wait_s
+
+
+def slot_wait(
+    d: Decoding,
+    variance: Array,
+    rate: Array,
+    prefilling: Array,
+    slots: Scalar,
+    work_s: Array,
+    traffic: Traffic,
+    outputs: Outputs,
+) -> SlotWait:
+    """Requests in progress are gamma up to the slots, and fall geometrically beyond.
+
+    The load on slots is rs = X E[s], s = w + (O - 1) V(slots)/slots the time that a slot costs the
+    whole replica; each further request in the system is e^-r rarer, r = 2 (1 - rs)/(I + cv_s^2).
+    chance = A/(F(slots) + A), A = f(slots)/r, mean wait 1/(r X); f, F of the batch's gamma.
+    """
+    room = jnp.maximum(slots - prefilling, 0.5 * slots)
+    at_limit = d.step_s + d.slope_s * jnp.maximum(room - d.batch, 0.0)
+    decoding = outputs.mean_gaps / d.accepted * at_limit / room
+    service = work_s + decoding
+    load = jnp.minimum(rate * service, LARGEST_LOAD)
+    cv2 = (traffic.osl_cv * decoding / service) ** 2 + (traffic.isl_cv * work_s / service) ** 2
+    falls = 2.0 * (1.0 - load) / (d.arrivals_dispersion + cv2)
+    mean, spread = d.batch + prefilling, variance + prefilling
+    below = 1.0 - gamma_tail(slots, mean, spread)
+    density = gamma_tail(slots - 0.5, mean, spread) - gamma_tail(slots + 0.5, mean, spread)
+    beyond = jnp.maximum(density, 0.0) / falls
+    chance = beyond / jnp.maximum(below + beyond, 1e-9)
+    # A slot limit that the mean itself exceeds leaves nothing below it: everyone waits.
+    return SlotWait(jnp.clip(chance, 0.0, 1.0), 1.0 / jnp.maximum(falls * rate, 1e-12))
