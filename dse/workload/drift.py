@@ -38,6 +38,12 @@ class Drift:
             return self.window_s
         return self.window_s * self.recorded_rate_requests_per_s / rate_requests_per_s
 
+    def diluted(self, copies: float) -> Drift:
+        """That of superposed, randomly shifted copies: every deviation over sqrt(copies)."""
+        part = 1.0 / np.sqrt(max(copies, 1.0))
+        rate, isl, osl = (1.0 + part * (one - 1.0) for one in (self.rate, self.isl, self.osl))
+        return Drift(self.window_s, rate, isl, osl, self.recorded_rate_requests_per_s)
+
 
 def drift(workload: Workload) -> Drift | None:
     """The windows of a recorded workload; None where arrivals are stationary or unknown."""

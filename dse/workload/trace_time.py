@@ -25,6 +25,7 @@ _ZONE = re.compile(r"(?:Z|z|[+-]\d\d:?\d\d)$")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?", re.ASCII)
 _COARSE_REQUESTS: Final = 2.0
 _COARSE_AGREE: Final = 0.9
+_COARSE_TIES: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +84,40 @@ def unit_of(values: Floats, named: str | None, known_layout: str | None, column:
 def spread_ticks(arrival_s: Floats, seed: int = 0) -> tuple[Floats, float | None]:
     """Sorted arrivals with those of one tick of a coarse clock spread over it, and the tick in s.
 
-    A clock is coarse when a time stands for two requests or more on average and nine of ten steps
-    are the same to 1 %. Within its tick every request gets a random time, in the order given; the
-    seed is fixed, so that the same file gives the same arrivals. None where the clock is fine.
+    Within its tick every request gets a random time, in the order given; the seed is fixed, so that
+    the same file gives the same arrivals. None where the clock is fine (`_tick`).
     """
     distinct = np.unique(arrival_s)
-    if len(distinct) < 3 or len(arrival_s) < _COARSE_REQUESTS * len(distinct):
-        return arrival_s, None
-    steps = np.diff(distinct)
-    tick = float(np.median(steps))
-    # An empty tick makes a step of several.
-    off = np.abs(steps / tick - np.round(steps / tick))
-    if float(np.mean(off < 0.01)) < _COARSE_AGREE or tick <= 0.0:
+    tick = _tick(distinct, len(arrival_s))
+    if tick is None:
         return arrival_s, None
     into = np.random.default_rng(seed).random(len(arrival_s)) * tick
     bins = np.searchsorted(distinct, arrival_s)
     into = into[np.lexsort((into, bins))]
     return np.sort(arrival_s + into), tick
+
+
+def _tick(distinct: Floats, n: int) -> float | None:
+    """The tick of a coarse clock, by the steps between distinct times of n requests; or None.
+
+    Either a time stands for two requests or more on average and nine of ten steps are the same to
+    1 % (a clock that wavers); or a twentieth of the requests share their time with another and all
+    steps are multiples of the smallest (whole seconds, say).
+    """
+    if len(distinct) < 3:
+        return None
+    steps = np.diff(distinct)
+    usual, least = float(np.median(steps)), float(steps.min())
+    if n >= _COARSE_REQUESTS * len(distinct) and _on_grid(steps, usual) >= _COARSE_AGREE:
+        return usual
+    if n - len(distinct) >= _COARSE_TIES * n and _on_grid(steps, least) == 1.0:
+        return least
+    return None
+
+
+def _on_grid(steps: Floats, tick: float) -> float:
+    """Share of steps that are one or several ticks to 1 % of a tick."""
+    return float(np.mean(np.abs(steps / tick - np.round(steps / tick)) < 0.01))
 
 
 def _by_rate(low: float, high: float, n: int, column: str) -> TimeUnit:

@@ -87,6 +87,10 @@ def test_drift_knows_its_windows() -> None:
     assert found.rate.tolist() == [0.5, 1.5]
     assert found.work.tolist() == [1.0, 1.25]
     assert found.window_at(8.0) == 12.5
+    diluted = found.diluted(4.0)
+    assert diluted.rate.tolist() == [0.75, 1.25]
+    assert diluted.isl.tolist() == [1.0, 1.5]
+    assert found.diluted(0.5).rate.tolist() == [0.5, 1.5]
     assert drift(workload(arrivals={})) is None
     assert drift(workload()) is None
 

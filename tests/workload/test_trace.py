@@ -287,6 +287,17 @@ def test_a_coarse_clock_is_spread_and_stated() -> None:
     assert np.array_equal(again.requests.arrival_s, trace.requests.arrival_s)
 
 
+def test_whole_seconds_are_spread_too(tmp_path: Path) -> None:
+    """Half a request a second: few seconds hold two, and those did not come at once."""
+    arrival_s = np.random.default_rng(0).exponential(2.0, 4000).cumsum()
+    rows = "".join(f"{int(time)},100,10\n" for time in arrival_s)
+    trace = _read(tmp_path, HEADER + rows)
+    assert trace.report.clock_tick_s == 1.0
+    assert len(np.unique(trace.requests.arrival_s)) == 4000
+    exact = arrival_s - arrival_s[0]
+    assert np.abs(trace.requests.arrival_s - exact).max() <= 2.0
+
+
 def test_a_fine_clock_is_left_alone(tmp_path: Path) -> None:
     assert recorded("azure2023_conv").report.clock_tick_s is None
     regular = _read(tmp_path, HEADER + GOOD)
