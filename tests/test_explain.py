@@ -11,6 +11,7 @@ import pytest
 from dse.explain import Subject, explain, sentences
 from dse.explain.crossovers import BATCHES, crossing, last_gain
 from dse.explain.degrees import misfits
+from dse.explain.drafting import break_even
 from dse.explain.experts import rows_statistics
 from dse.explain.shares import RESOURCES
 from dse.spec.study import load_study
@@ -234,3 +235,53 @@ def test_misfits_are_those_that_the_pricing_refuses() -> None:
         assert part in text
     fine = {"attention_tp": 2, "attention_dp": 2, "moe_ep": 4, "pp": 1, "draft_tokens": 0}
     assert misfits(arch, {"mode": "colocated", **fine}) == []
+
+
+def test_break_even_is_where_the_gain_falls_to_one() -> None:
+    batches = np.asarray(BATCHES, float)
+    for acceptance, costs in ((0.5, 1.2), (0.7, 1.2), (0.7, 1.5)):
+        # a step that costs more the larger the batch: t_drafted / t_plain = 1 + costs B/(B + 100)
+        gain = (1.0 + acceptance) / (1.0 + costs * batches / (batches + 100.0))
+        exact = 100.0 * acceptance / (costs - acceptance)
+        assert break_even(gain) == pytest.approx(exact, rel=0.05)
+    assert break_even(np.full(len(BATCHES), 1.3)) is None
+    assert break_even(np.full(len(BATCHES), 0.9)) == 0.0
+
+
+def test_a_design_that_drafts_says_up_to_which_batch_it_pays() -> None:
+    found = {
+        acceptance: _explained(
+            model="DeepSeek-V3",
+            hardware="h200-sxm",
+            attention_dp=16,
+            moe_ep=16,
+            draft_tokens=1,
+            workload={"isl": 2048, "osl": 512, "draft_acceptance_frac": acceptance},
+        )
+        for acceptance in (0.0, 0.6, 0.7)
+    }
+    none, some, more = (found[a]["drafting"] for a in (0.0, 0.6, 0.7))
+    assert none["break_even_batch"] == 0.0
+    assert none["gain_of_design"] < 1.0
+    assert 0.0 < some["break_even_batch"] < more["break_even_batch"]
+    assert some["accepted_tokens_per_step"] == pytest.approx(1.6)
+    ratio = np.asarray(more["gain"]) / np.asarray(some["gain"])
+    np.testing.assert_allclose(ratio, 1.7 / 1.6, rtol=1e-6)
+    said = " ".join(sentences(found[0.7]))
+    assert f"pays up to a batch of {more['break_even_batch']:,.0f}" in said
+
+
+def test_no_drafts_no_break_even_and_no_link_no_transfers(flash: dict[str, Any]) -> None:
+    assert flash["drafting"] is None
+    assert flash["transfers"] == []
+
+
+def test_transfers_over_fabrics_and_prompts(llama: dict[str, Any]) -> None:
+    rows = llama["transfers"]
+    assert {row["fabric"] for row in rows if row["of_design"]} == {"scale_up"}
+    for fabric in ("scale_up", "scale_out", "host"):
+        own = [row for row in rows if row["fabric"] == fabric]
+        moved = [row["transfer_s"] for row in own]
+        assert moved == sorted(moved)
+        assert all(row["exposed_s"] <= row["transfer_s"] * (1 + 1e-9) for row in own)
+        assert all(row["exposed_s"] > 0.0 for row in own)

@@ -17,11 +17,14 @@ from dse.explain.crossovers import (
     main_gemm,
     sweeps,
 )
+from dse.explain.drafting import drafting_document, plain_seconds
 from dse.explain.experts import main_kind, moe_document
 from dse.explain.history import History, histories, history_rows
-from dse.explain.phases import LinkTimes, link, link_document, phase_document
+from dse.explain.phases import LinkTimes, link, link_document, phase_document, setting_of
 from dse.explain.shares import Steps, joined, nudged, price, swept
 from dse.explain.subject import Side, Subject, decode_side, prefill_side
+from dse.explain.transfers import Swept, transfer_rows
+from dse.explain.transfers import swept as swept_transfers
 from dse.search import interpret
 from dse.serving.types import Deployment, System, fields_of
 from dse.struct import Array, Scalar
@@ -31,6 +34,8 @@ class _Priced(NamedTuple):
     prefill: Steps
     decode: Steps
     link: LinkTimes | None
+    transfers: Swept | None
+    plain_s: Array | None  # decode steps over batches without drafts
     history: list[History]
     sweeps: Sweeps
     sides: tuple[Side, Side]
@@ -47,10 +52,13 @@ def _price(
     model = system.model
     before, after = prefill_side(system, design), decode_side(system, design, batch)
     batches = jnp.asarray(BATCHES, contexts.dtype) / design.decode.pp
+    between = setting_of(system, design) if design.mode == "disaggregated" else None
     return _Priced(
         prefill=price(model, before, nudged(before)),
         decode=price(model, after, joined(nudged(after), swept(contexts, batches))),
-        link=link(system, design) if design.mode == "disaggregated" else None,
+        link=None if between is None else link(between),
+        transfers=None if between is None else swept_transfers(between),
+        plain_s=plain_seconds(model, after, batches),
         history=histories(model, after),
         sweeps=sweeps(model, after, contexts, expert, gemm),
         sides=(before, after),
@@ -78,6 +86,10 @@ def explain(subject: Subject) -> dict[str, Any]:
             "decode": phase_document(subject, after, priced.decode),
             "link": link_document(priced.link),
         },
+        "transfers": []
+        if priced.transfers is None
+        else transfer_rows(priced.transfers, subject.design.fabric),
+        "drafting": drafting_document(after, subject.batch, step_s[0], priced.plain_s),
         "crossovers": crossovers_document(subject, after, priced.sweeps, step_s),
         "moe": moe_document(subject, {"prefill": before, "decode": after}),
         "attention": history_rows(subject, priced.history),

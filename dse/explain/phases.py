@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.cost.law import Kernel, times
-from dse.cost.types import Engine
 from dse.explain.shares import Steps, shares
 from dse.explain.subject import Side, Subject
 from dse.serving.disaggregated import Setting, front, moved_of
@@ -31,16 +30,15 @@ class LinkTimes(NamedTuple):
     exposed_s: Array
 
 
-def link(system: System, design: Deployment) -> LinkTimes:
-    """The transfer of one prompt's cache, by what takes its time (`dse.cost.transfer`)."""
-    engine: Engine = system.source_engine
-    setting = Setting(
+def setting_of(system: System, design: Deployment) -> Setting:
+    """The two pools of a design, with one decoding request."""
+    return Setting(
         model=system.model,
         prefill=design.prefill,
         decode=design.decode,
         source=system.source,
         sink=system.sink,
-        source_engine=engine,
+        source_engine=system.source_engine,
         sink_engine=system.sink_engine,
         fabric=design.fabric,
         traffic=system.traffic,
@@ -48,6 +46,10 @@ def link(system: System, design: Deployment) -> LinkTimes:
         slots=jnp.ones(()),
         link=system.link,
     )
+
+
+def link(setting: Setting) -> LinkTimes:
+    """The transfer of one prompt's cache, by what takes its time (`dse.cost.transfer`)."""
     moved = moved_of(setting)
     return LinkTimes(
         size_bytes=moved.size_bytes,

@@ -35,6 +35,7 @@ def sentences(document: Document) -> list[str]:
         *_dense(document["crossovers"]["dense_gemm"]),
         *_experts(document["crossovers"]["experts"], document.get("moe")),
         *_step(document["crossovers"]["step"]),
+        *_drafting(document.get("drafting")),
         *_history(document["attention"]),
     ]
 
@@ -141,6 +142,24 @@ def _step(step: Document) -> Iterator[str]:
         f"batch gains under {_percent(step['smallest_gain_frac'])}) at the mean context of "
         f"{step['context_tokens']:,.0f} tokens; memory holds {fits}, the design runs "
         f"{step['batch_of_design']:,.3g}."
+    )
+
+
+def _drafting(drafting: Document | None) -> Iterator[str]:
+    if drafting is None:
+        return
+    gain, batch = drafting["gain_of_design"], drafting["break_even_batch"]
+    if batch is None:
+        pays = "drafting pays at every batch that was tried"
+    elif batch == 0.0:
+        pays = "drafting pays at no batch"
+    else:
+        pays = f"drafting pays up to a batch of {_rows(batch)} requests a replica"
+    yield (
+        f"Drafts: {drafting['draft_tokens']:g} a step at an acceptance of "
+        f"{_percent(drafting['acceptance_frac'])} make {drafting['accepted_tokens_per_step']:.2f} "
+        f"tokens of one; at the design's batch of {_rows(drafting['batch_of_design'])} tokens come "
+        f"{gain:.2f} times as fast as without, and {pays}."
     )
 
 

@@ -105,7 +105,10 @@ def front(s: Setting) -> Front:
         per_step=per_step,
         transfer_s=moved.total_s,
         exposed_s=exposed_time(moved, s.model, s.source_engine, s.link, last_stage_s, n_chunks),
-        links=moved.n_parallel,
+        # Over host links loading cached blocks and transfers take turns.
+        links=moved.n_parallel
+        * moved.payload_s
+        / (moved.payload_s + s.fabric[2] * s.traffic.loading_s),
         step_fixed_s=fixed,
     )
 
