@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from dse.cost.step import step, step_kernels
+from dse.cost.law import Kernel
+from dse.cost.step import layer_kernels, step, step_kernels
 from dse.cost.types import DecodeLoad, Engine, Model, Pool, PrefillLoad, Target
 from dse.search import interpret
 
@@ -22,11 +24,15 @@ _BLOCK = 2048
 _CACHE_KERNELS = (
     "decode_attention",
     "prefill_attention",
+    "latent_expansion",
     "indexer",
     "recurrent_decode",
     "recurrent_prefill",
 )
-CACHES = "caches"  # their seconds, beside the terms that they are also part of
+# Their seconds, and those of the draft layers' passes over prompts: beside the terms that they are
+# also part of.
+CACHES, DRAFT_CACHES, DRAFT_HEAD = "caches", "draft_caches", "draft_head"
+PARTS = (CACHES, DRAFT_CACHES, DRAFT_HEAD)
 
 _traced: dict[Any, Any] = {}
 
@@ -97,8 +103,30 @@ def _mixed(
 def _seconds(of: Served, prefill: PrefillLoad | None, decode: DecodeLoad | None) -> dict[str, Any]:
     terms = vars(step(*of, prefill=prefill, decode=decode).terms)
     kernels = step_kernels(*of, prefill=prefill, decode=decode)
-    caches = [kernel.time_s for kernel in kernels if kernel.name in _CACHE_KERNELS]
-    return {**terms, CACHES: sum(caches, np.zeros(()))}
+    zero = np.zeros(())
+    parts = {CACHES: _sum(kernels, _CACHE_KERNELS), DRAFT_CACHES: zero, DRAFT_HEAD: zero}
+    model, pool, target, engine = of
+    if model.draft is not None and prefill is not None and decode is None:
+        passes = jnp.minimum(pool.draft_tokens, model.draft_modules) / model.draft_modules
+        own = list(
+            layer_kernels(
+                model.draft, pool.for_draft(), target, engine, prefill=prefill, decode=None
+            )
+        )
+        parts[DRAFT_CACHES] = passes * _sum(own, _CACHE_KERNELS)
+        heads = [kernel.time_s for kernel in own if kernel.term == "head"]
+        parts[DRAFT_HEAD] = passes * sum(heads, zero)
+    return {**terms, **parts}
+
+
+def _sum(kernels: list[Kernel], names: tuple[str, ...]) -> Any:
+    return sum((one.time_s for one in kernels if one.name in names), np.zeros(()))
+
+
+def total_s(terms: dict[str, Floats]) -> Floats:
+    """Seconds [n] of whole steps."""
+    found: Floats = np.sum([one for name, one in terms.items() if name not in PARTS], axis=0)
+    return found
 
 
 def _priced(function: Callable[..., dict[str, Any]], of: Served, load: Any) -> dict[str, Floats]:

@@ -18,13 +18,24 @@ import numpy.typing as npt
 
 from dse.simulate.curve import Curve, Surface, nodes
 from dse.simulate.law import Decoding, Prompts
-from dse.simulate.pricing import CACHES, Served, decode_steps, mixed_steps, number, prompt_steps
+from dse.simulate.pricing import (
+    CACHES,
+    DRAFT_CACHES,
+    DRAFT_HEAD,
+    PARTS,
+    Served,
+    decode_steps,
+    mixed_steps,
+    number,
+    prompt_steps,
+    total_s,
+)
 
 Floats = npt.NDArray[np.float64]
 
 # Terms by what they depend on; the others, without the cache kernels in them, on a rank's rows.
 _OF_ALL_RANKS = ("experts", "dispatch", "combine")
-_APART = (*_OF_ALL_RANKS, "draft", "head", "launch", "host", CACHES)
+_APART = (*_OF_ALL_RANKS, "draft", "head", "launch", "host", *PARTS)
 _ROW_RATIO, _CONTEXT_RATIO, _REQUEST_RATIO = 1.03, 1.08, 1.1
 _POSITION_RATIO, _LENGTH_RATIO = 1.35, 1.5
 _PROBES = 512
@@ -65,6 +76,7 @@ class StepTable:
             rows, logits = max(rows, part.rows), max(logits, part.prompts)
             total += part.rows
         device_s, requests = attention_s + self.launch_s, 0
+        prompt_rows, prompts = rows, logits
         if decoding is not None:
             requests = decoding.fullest
             mine = requests * self.rows_each
@@ -75,7 +87,16 @@ class StepTable:
             )
             device_s += self._cache_s(requests, decoding.context)
         device_s += self.of_rank(rows) + self.of_all(total) + self.head(logits)
+        if self.drafts:
+            device_s += self._draft_s(prompt_rows, prompts, requests)
         return device_s + self._host(device_s, requests)
+
+    def _draft_s(self, rows: float, prompts: float, requests: float) -> float:
+        """What prompt rows add to the draft layers' passes; one row of each request is in them."""
+        seconds = self.draft_rank(rows + requests) + self.draft_head(prompts + requests)
+        if requests:
+            seconds -= self.draft_rank(requests) + self.draft_head(requests)
+        return seconds
 
     def prompt_attention_s(self, part: Prompts) -> float:
         """Seconds of one rank's attention (and recurrent layers) over its prompts."""
@@ -120,6 +141,13 @@ class StepTable:
         terms = decode_steps(self.of, every, 1.0, 1.0)
         self.of_all = Curve(every, sum(terms[name] for name in _OF_ALL_RANKS))
 
+        self.drafts = self.of.model.draft is not None and self.rows_each > 1.0
+        if self.drafts:
+            terms = prompt_steps(self.of, rank * self.dp, rank * self.dp, 0.0, 1.0)
+            self.draft_head = Curve(rank, terms[DRAFT_HEAD])
+            own = terms["draft"] - terms[DRAFT_HEAD] - terms[DRAFT_CACHES]
+            self.draft_rank = Curve(rank, own)
+
     def _tabulate_decode(self) -> None:
         requests = nodes(1.0, self.largest_batch, _REQUEST_RATIO)
         self.contexts = self._with_bends(nodes(1.0, self.largest_context, _CONTEXT_RATIO))
@@ -139,8 +167,11 @@ class StepTable:
         share = 1.0 / each[::-1]
         u, v, w = np.meshgrid(share, start, length, indexing="ij")
         once, twice = (
-            prompt_steps(self.of, rows * self.dp, rows * self.dp * u, v, v + w)[CACHES]
-            for rows in (chunk, 2.0 * chunk)
+            terms[CACHES] + terms[DRAFT_CACHES]
+            for terms in (
+                prompt_steps(self.of, rows * self.dp, rows * self.dp * u, v, v + w)
+                for rows in (chunk, 2.0 * chunk)
+            )
         )
         per_row = (twice - once) / chunk
         self.prompt_fixed_s = float(np.mean(2.0 * once - twice))
@@ -176,7 +207,7 @@ class StepTable:
         prompt = (rows * dp, prompts * dp, start, end)
         decode = (requests * dp, context, self.rows_each)
         exact = [
-            np.sum([seconds for name, seconds in terms.items() if name != CACHES], axis=0)
+            total_s(terms)
             for terms in (
                 decode_steps(self.of, *decode),
                 prompt_steps(self.of, *prompt),

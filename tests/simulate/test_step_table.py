@@ -16,7 +16,7 @@ from dse.simulate.channel import Streaming
 from dse.simulate.curve import Curve, Surface, nodes
 from dse.simulate.job import Job
 from dse.simulate.law import Decoding, Prompts
-from dse.simulate.pricing import CACHES, decode_steps, prompt_steps, served
+from dse.simulate.pricing import decode_steps, prompt_steps, served, total_s
 from dse.simulate.rank import prompts_of
 from dse.simulate.step_table import StepTable
 from tests.support import Case, case, float64, traffic
@@ -52,7 +52,7 @@ def test_drafting_steps_are_priced_with_their_drafts() -> None:
     found = table(at)
     for requests, context in ((1, 100.0), (17, 3_000.0), (128, 20_000.0)):
         terms = decode_steps(found.of, float(requests), context, 3.0)
-        exact = sum(float(seconds[0]) for name, seconds in terms.items() if name != CACHES)
+        exact = float(total_s(terms)[0])
         assert terms["draft"][0] > 0.0
         assert found.decode_s(requests, requests, context) == pytest.approx(exact, rel=2e-3)
     assert found.error_frac < 0.01
@@ -63,7 +63,7 @@ def test_the_mean_chunk_of_the_closed_forms_costs_the_same_here() -> None:
     found, load = table(at), chunk_load(at.system.traffic, at.design.decode)
     prompts = load.rows / load.rows_per_prompt
     terms = prompt_steps(found.of, load.rows, prompts, load.start, load.end)
-    exact = sum(float(seconds[0]) for name, seconds in terms.items() if name != CACHES)
+    exact = float(total_s(terms)[0])
     played = found.prompt_s([Prompts(3_000.0, 1.0, 0.0, 3_000.0)], None)
     assert played == pytest.approx(exact, rel=2e-3)
 
