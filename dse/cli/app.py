@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "run": ("dse.cli.run", "run"),
     "eval": ("dse.cli.eval", "evaluate"),
     "explain": ("dse.cli.explain", "explain"),
+    "simulate": ("dse.cli.simulate", "simulate"),
     "validate": ("dse.cli.validate", "validate"),
     "workload": ("dse.cli.workload", "workload"),
     "list": ("dse.cli.list", "list_names"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,7 +12,7 @@ from dse.cost.transfer import Route, Transfer, transfer
 from dse.cost.types import Engine, Pool
 from dse.errors import InfeasibleError
 from dse.search import interpret
-from dse.serving.evaluate import accounts
+from dse.serving.evaluate import accounts, effective
 from dse.serving.types import Deployment, System
 from dse.simulate.channel import Channel, Streaming
 from dse.simulate.curve import Curve, nodes
@@ -57,8 +57,11 @@ def line_of(
 
     Raises InfeasibleError where weights leave no memory for caches.
     """
+    seen = _seen(system, design)
+    prefill_memory, decode_memory = seen.prefill_memory, seen.decode_memory
+    if not hashed_tokens:  # the share that the closed forms find; else blocks are looked up
+        system = seen.system
     engine = system.sink_engine
-    prefill_memory, decode_memory = _accounts(system, design)
     common = {"budget": budget, "block_tokens": hashed_tokens}
     hit_frac = 0.0 if hashed_tokens else number(system.traffic.prefix_hit_frac)
     main_rule = _rule(decode_memory, block_tokens)
@@ -92,22 +95,31 @@ def line_of(
     )
 
 
-def _accounts(system: System, design: Deployment) -> tuple[Memory, Memory]:
-    """Memory of a prefill and of a decode accelerator, as numbers."""
+class _Seen(NamedTuple):
+    """Memory of both pools, and the system with the prefix hits that the design's caches reach."""
+
+    prefill_memory: Memory
+    decode_memory: Memory
+    system: System
+
+
+def _seen(system: System, design: Deployment) -> _Seen:
+    def look(one: System, at: Deployment) -> _Seen:
+        return _Seen(*accounts(one, at), effective(one, at))
+
     narrow = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), (system, design))
-    jaxpr, structure = interpret.trace(accounts, *narrow)
-    found = jax.tree.unflatten(structure, interpret.run(jaxpr, *narrow))
-    plain: tuple[Memory, Memory] = jax.tree.map(number, found)
-    return plain
+    jaxpr, structure = interpret.trace(look, *narrow)
+    found: _Seen = jax.tree.unflatten(structure, interpret.run(jaxpr, *narrow))
+    return found
 
 
 def _rule(account: Memory, block_tokens: int) -> MemoryRule:
-    if not float(account.kv_budget_bytes) > 0.0:
+    if not number(account.kv_budget_bytes) > 0.0:
         raise InfeasibleError("weights and activations leave no memory for the cache")
     return MemoryRule(
-        budget_bytes=float(account.kv_budget_bytes),
-        bytes_per_token=float(account.kv_bytes_per_token),
-        bytes_per_request=float(account.state_bytes_per_request),
+        budget_bytes=number(account.kv_budget_bytes),
+        bytes_per_token=number(account.kv_bytes_per_token),
+        bytes_per_request=number(account.state_bytes_per_request),
         block_tokens=block_tokens,
     )
 
