@@ -259,3 +259,14 @@ def test_over_arrays_and_vmap_as_one_by_one_and_differentiable() -> None:
     across = float(exposed(8000.0, 2.0, 50e9 + step) - exposed(8000.0, 2.0, 50e9 - step))
     assert slope < 0.0
     assert slope == pytest.approx(across / (2 * step), rel=1e-5)
+
+
+def test_the_cache_of_the_draft_layer_moves_as_well() -> None:
+    at = route(V3, "h200-sxm")
+    drafting = at._replace(prefill=replace(at.prefill, draft_tokens=3.0))
+    lowered = model(V3, with_draft=True)
+    before, after = (
+        float(transfer(lowered, one, ideal(), 4096.0).size_bytes) for one in (at, drafting)
+    )
+    # one layer more than 61
+    assert after / before == pytest.approx(62 / 61, rel=1e-9)

@@ -5,6 +5,8 @@ Source: a study of splitting prefill and decode for Llama-2-7B on H100.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -105,15 +107,22 @@ def test_first_token_is_prefill_exposed_transfer_and_first_decode_step() -> None
     )
     front = disaggregated.front(setting)
     first = disaggregated.decode_step(setting, 1.0).total_s
-    found = disaggregated.ttft(setting, np.asarray(1e-9), first, front)
     moved = disaggregated.moved_of(setting)
     pieces = 32.0 * 4096.0 / 2048.0  # layers of two chunks
     piece_s = quiet.transfer_layer_s + moved.payload_s / pieces
     once = moved.fixed_s - 32.0 * quiet.transfer_layer_s
     exposed = once + streamed_time(piece_s, front.alone_s / pieces, pieces)
     assert float(exposed) > 0
-    assert float(found) == pytest.approx(float(front.alone_s + exposed + first), rel=1e-6)
+    assert _alone(setting, first) == pytest.approx(float(front.alone_s + exposed + first), rel=1e-6)
     # an engine that hands the first token out at once saves both
     early = setting._replace(source_engine=replace(quiet, holds_first_token=0.0))
-    at_once = disaggregated.ttft(early, np.asarray(1e-9), first, front)
-    assert float(at_once) == pytest.approx(float(front.alone_s), rel=1e-6)
+    assert _alone(early, first) == pytest.approx(float(front.alone_s), rel=1e-6)
+
+
+def _alone(setting: disaggregated.Setting, first_step_s: Any) -> float:
+    """Mean time to first token with nobody else about."""
+    front = disaggregated.front_of(setting)
+    lengths = disaggregated.lengths_of(setting, front)
+    nobody = np.asarray(1e-9)
+    found = disaggregated.waits(setting, nobody, first_step_s, front, lengths)
+    return float(disaggregated.mean_ttft(lengths, found))

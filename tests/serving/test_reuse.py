@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from dse.cost.reuse import Reuse, Tier
+from dse.lower.study import lower_study
 from dse.lower.transfer import hit_curve
 from dse.serving import disaggregated
 from dse.serving.evaluate import accounts, effective, evaluate
 from dse.serving.reuse import reused
 from dse.serving.types import CLOSED
+from dse.space.designs import digit_arrays, gathered
+from dse.spec.study import load_study
 from tests.support import Case, case, replace, traffic
 
 CURVE = hit_curve((1e4, 1e5, 1e6, 1e7, 1e8), (0.05, 0.1, 0.3, 0.5, 0.6), 0.6)
@@ -136,3 +141,56 @@ def test_metrics_say_what_was_found(mode: str) -> None:
     assert 0.3 < share < 0.6
     assert float(plain.metrics["prefix_hit_frac"]) == 0.0
     assert float(found.metrics["ttft_mean_s"]) < float(plain.metrics["ttft_mean_s"])
+
+
+@pytest.mark.parametrize(
+    ("name", "of_blocks", "of_tokens"),
+    [("mooncake-conversation", 0.366, 0.373), ("mooncake-synthetic", 0.640, 0.650)],
+)
+def test_recorded_conversations_reach_the_published_share_where_everything_is_kept(
+    name: str, of_blocks: float, of_tokens: float
+) -> None:
+    """Published are shares of blocks of 512 tokens; of tokens, whose last blocks are not full and
+    never found, it is a little more: that is what prefill saves."""
+    study = load_study(
+        {
+            "study": "t",
+            "model": "Llama-3.1-8B",
+            "hardware": "h100-sxm",
+            "engine": "vllm",
+            "workload": name,
+            "objective": {"maximize": "output_tokens_per_s"},
+            "space": {"attention_tp": 8, "max_batch": 8},
+            "cache": {"remote": {}},
+        }
+    )
+    [(_, [problem])] = lower_study(study).problems
+    design = gathered(problem.tables, digit_arrays(problem.grid, [0]))
+    found = float(np.ravel(effective(problem.system, design).traffic.prefix_hit_frac)[0])
+    assert found == pytest.approx(of_tokens, abs=1.5e-3)
+    assert of_blocks < found < 1.03 * of_blocks
+    # with what one replica's accelerators leave, less
+    less = lower_study(study.model_copy(update={"cache": None})).problems[0][1][0]
+    kept = float(np.ravel(effective(less.system, design).traffic.prefix_hit_frac)[0])
+    assert 0.3 * found < kept < 0.8 * found
+
+
+def test_hits_are_elementwise_and_have_the_slope_of_finite_differences() -> None:
+    start = with_reuse(at(), DRAM)
+
+    def share(memory_bytes: Any, batch: Any = 8.0) -> Any:
+        system, design = start
+        sink = replace(system.sink, memory_bytes=memory_bytes)
+        pool = replace(design.decode, max_batch=batch)
+        changed = replace(design, decode=pool, prefill=pool)
+        found = effective(replace(system, sink=sink), changed)
+        return jnp.asarray(found.traffic.prefix_hit_frac)
+
+    sizes, batches = np.asarray([60e9, 80e9, 140e9]), np.asarray([1.0, 8.0, 32.0])
+    one_by_one = [float(share(m, b)) for m, b in zip(sizes, batches, strict=True)]
+    np.testing.assert_allclose(jax.vmap(share)(sizes, batches), one_by_one, rtol=1e-9)
+    assert np.all(np.diff([float(share(m)) for m in np.linspace(20e9, 200e9, 7)]) >= 0.0)
+    slope, step = float(jax.grad(share)(80e9)), 1e6
+    across = float(share(80e9 + step) - share(80e9 - step)) / (2 * step)
+    assert slope > 0.0
+    assert slope == pytest.approx(across, rel=1e-3)
