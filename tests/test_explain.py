@@ -285,3 +285,24 @@ def test_transfers_over_fabrics_and_prompts(llama: dict[str, Any]) -> None:
         assert moved == sorted(moved)
         assert all(row["exposed_s"] <= row["transfer_s"] * (1 + 1e-9) for row in own)
         assert all(row["exposed_s"] > 0.0 for row in own)
+
+
+def test_what_is_found_and_where_is_said() -> None:
+    curve = {"block_tokens": 512, "cached_tokens": [1e4, 1e6, 1e8], "hit_frac": [0.1, 0.3, 0.6]}
+    found = _explained(
+        model="Llama-3.1-8B",
+        hardware="h100-sxm",
+        engine="vllm",
+        max_batch=16,
+        workload={"isl": 4096, "osl": 256, "reuse": {**curve, "unlimited_frac": 0.6}},
+        cache={"dram": {"capacity_bytes_per_accelerator": "500 GB"}},
+    )
+    reuse = found["reuse"]
+    assert 0.1 < reuse["accelerator_memory_frac"] < 0.3 < reuse["hit_frac"] < 0.6
+    assert reuse["tiers_frac"] == pytest.approx(
+        reuse["hit_frac"] - reuse["accelerator_memory_frac"]
+    )
+    # keys and values of 131072 bytes a token over the host link of 64 GB/s
+    assert reuse["loading_s"] == pytest.approx(reuse["tiers_frac"] * 4096 * 131_072 / 64e9)
+    said = " ".join(sentences(found))
+    assert f"{100 * reuse['hit_frac']:.0f} % is found in caches" in said

@@ -20,7 +20,14 @@ from dse.explain.crossovers import (
 from dse.explain.drafting import drafting_document, plain_seconds
 from dse.explain.experts import main_kind, moe_document
 from dse.explain.history import History, histories, history_rows
-from dse.explain.phases import LinkTimes, link, link_document, phase_document, setting_of
+from dse.explain.phases import (
+    LinkTimes,
+    link,
+    link_document,
+    phase_document,
+    reuse_document,
+    setting_of,
+)
 from dse.explain.shares import Steps, joined, nudged, price, swept
 from dse.explain.subject import Side, Subject, decode_side, prefill_side
 from dse.explain.transfers import Swept, transfer_rows
@@ -86,6 +93,7 @@ def explain(subject: Subject) -> dict[str, Any]:
             "decode": phase_document(subject, after, priced.decode),
             "link": link_document(priced.link),
         },
+        "reuse": reuse_document(subject),
         "transfers": []
         if priced.transfers is None
         else transfer_rows(priced.transfers, subject.design.fabric),

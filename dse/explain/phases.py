@@ -60,6 +60,19 @@ def link(setting: Setting) -> LinkTimes:
     )
 
 
+def reuse_document(subject: Subject) -> dict[str, float] | None:
+    """Shares of a prompt by where they are found; None where the workload's share stands."""
+    if subject.found is None:
+        return None
+    hits, in_memory, busy, latency = (float(np.ravel(x)[0]) for x in subject.found)
+    return {
+        "hit_frac": hits,
+        "accelerator_memory_frac": in_memory,
+        "tiers_frac": hits - in_memory,
+        "loading_s": busy + latency,
+    }
+
+
 def phase_document(subject: Subject, side: Side, priced: Steps) -> dict[str, Any]:
     """The phase as `dse explain --json` shows it; kernels by falling time.
 

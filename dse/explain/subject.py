@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.arch.types import Attention, ModelArch, Moe
+from dse.cost.reuse import Found
 from dse.cost.types import DecodeLoad, Engine, Pool, PrefillLoad, Target
 from dse.lower.study import lower_study
 from dse.serving.colocated import chunk_load, chunks, decode_load
-from dse.serving.evaluate import effective
+from dse.serving.evaluate import accounts
+from dse.serving.reuse import reused
 from dse.serving.types import Deployment, System
 from dse.space.designs import digit_arrays, gathered
 from dse.spec.study import Study
@@ -28,6 +30,7 @@ class Subject:
     system: System
     design: Deployment
     batch: float
+    found: Found | None = None  # where cached prompts are found, where the design decides it
 
     @classmethod
     def of(cls, study: Study, target: str, resident_requests: float) -> Subject:
@@ -37,7 +40,9 @@ class Subject:
         arrays = gathered(problem.tables, digit_arrays(problem.grid, [0]))
         design: Deployment = jax.tree.map(lambda leaf: float(np.ravel(leaf)[0]), arrays)
         batch = resident_requests / float(design.decode.replicas)
-        return cls(lowered.arch, effective(problem.system, design), design, batch)
+        prefill_memory, _ = accounts(problem.system, design)
+        seen, found = reused(problem.system, design, prefill_memory)
+        return cls(lowered.arch, seen, design, batch, found)
 
     @property
     def attention_kinds(self) -> list[Attention]:

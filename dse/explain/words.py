@@ -31,6 +31,7 @@ def sentences(document: Document) -> list[str]:
     return [
         *_phase("Prefill of one prompt", phases["prefill"]),
         *_phase("One decode step", phases["decode"]),
+        *_reuse(document.get("reuse")),
         *_link(phases["link"]),
         *_dense(document["crossovers"]["dense_gemm"]),
         *_experts(document["crossovers"]["experts"], document.get("moe")),
@@ -76,6 +77,22 @@ def _lever(limit: str, phase: Document) -> str:
             "since every request reads its own cache"
         )
     return "more rows per step, since all share one reading of the weights, or narrower weights"
+
+
+def _reuse(reuse: Document | None) -> Iterator[str]:
+    if reuse is None:
+        return
+    loaded = (
+        f" and {_percent(reuse['tiers_frac'])} in the tiers behind it, which takes "
+        f"{format_si(reuse['loading_s'], 's', 3)} of a rank's link to load"
+        if reuse["tiers_frac"] > 0.0
+        else ""
+    )
+    yield (
+        f"Of a prompt {_percent(reuse['hit_frac'])} is found in caches: "
+        f"{_percent(reuse['accelerator_memory_frac'])} in the accelerator memory that the design "
+        f"leaves{loaded}."
+    )
 
 
 def _link(link: Document) -> Iterator[str]:
