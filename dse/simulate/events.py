@@ -40,6 +40,7 @@ class Line:
     ttft_base_s: float = 0.0
     ttft_s_per_prompt_token: float = 0.0
     ttft_fixed_s: float = 0.0  # steps that a prefill pool's scheduler loses
+    moves_prefix_frac: float = 0.0  # 1: what a prefill worker found in its cache travels too
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +195,11 @@ class Player:
             self._finished(job, now)
             return
         new = job.need - job.hit
+        moved = new + line.moves_prefix_frac * job.hit
         station = line.front
         assert station is not None
         chunks = max(new / station.chunk_tokens, 1.0)
-        self._push(line.channel.send(now, new, job.prompt_s, chunks), _LAND, job)
+        self._push(line.channel.send(now, moved, job.prompt_s, chunks), _LAND, job)
 
     def _land(self, now: float, job: Job, _: Any, __: int) -> None:
         """The cache has arrived: the request may decode."""

@@ -92,6 +92,7 @@ def line_of(
         ttft_base_s=number(engine.ttft_base_s),
         ttft_s_per_prompt_token=number(engine.ttft_s_per_prompt_token),
         ttft_fixed_s=number(engine.ttft_steps) * step_fixed_s,
+        moves_prefix_frac=number(system.link.moves_prefix),
     )
 
 

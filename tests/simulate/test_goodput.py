@@ -33,12 +33,13 @@ def test_the_rate_is_where_the_mean_reaches_its_limit() -> None:
 def test_a_tighter_limit_gives_a_lower_rate_and_the_start_does_not_matter() -> None:
     requests = poisson(800, 1.0, 100)
     rates = [
-        goodput(serve, requests, {"ttft_p90": limit}).requests_per_s for limit in (0.15, 0.3, 0.6)
+        goodput(serve, requests, {"ttft_p90": limit}, tolerance=0.03).requests_per_s
+        for limit in (0.15, 0.3, 0.6)
     ]
     assert rates == sorted(rates)
     assert rates[0] < rates[-1]
     again = goodput(serve, requests, {"ttft_p90": 0.3}, start_requests_per_s=50.0).requests_per_s
-    assert again == pytest.approx(rates[1], rel=0.02)
+    assert again == pytest.approx(rates[1], rel=0.05)
 
 
 def test_without_a_latency_that_binds_the_load_does() -> None:

@@ -106,3 +106,22 @@ def test_replicas_of_both_pools_are_recorded() -> None:
     assert set(played.prefill_replica) == {0, 1, 2}
     assert set(played.replica[played.osl > 1]) == {0, 1}
     assert set(played.replica[played.osl == 1]) <= {-1}
+
+
+def test_a_found_prefix_travels_only_where_the_link_moves_it() -> None:
+    sizes: list[float] = []
+
+    def seconds(tokens: float) -> float:
+        sizes.append(tokens)
+        return 0.01
+
+    for moves in (0.0, 1.0):
+        link = Channel(1e6, seconds, lambda *_: 0.01)
+        line = Line(
+            main=station(Affine(0.01), role="decode"),
+            front=station(Affine(0.02), role="prefill", hit_frac=0.75),
+            channel=link,
+            moves_prefix_frac=moves,
+        )
+        play(line, poisson(5, 0.1, 400, 3))
+    assert sizes == [100.0] * 5 + [400.0] * 5

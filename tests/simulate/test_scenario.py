@@ -48,7 +48,7 @@ def closed_form(of: Study) -> dict[str, float]:
     return {name: float(one) for name, one in price(system, design).row(0).outcome.metrics.items()}
 
 
-def played(of: Study, n: int = 2_500) -> Played:
+def played(of: Study, n: int = 1_500) -> Played:
     scenario = drawn(of.workload, n, rate_requests_per_s=None, seed=1)
     return play_scenario(of, "h100-sxm", scenario, routing="round_robin", seed=0)
 
@@ -58,7 +58,7 @@ def test_closed_forms_of_one_pool_agree_with_what_is_played(engine: str) -> None
     of = study(engine=engine)
     found, told = played(of).metrics, closed_form(of)
     assert told["tpot_mean_s"] == pytest.approx(found["tpot_mean_s"], rel=0.06)
-    assert told["ttft_mean_s"] == pytest.approx(found["ttft_mean_s"], rel=0.15)
+    assert told["ttft_mean_s"] == pytest.approx(found["ttft_mean_s"], rel=0.2)
     assert told["e2e_mean_s"] == pytest.approx(found["e2e_mean_s"], rel=0.06)
     assert told["prefill_utilization_frac"] == pytest.approx(
         found["prefill_utilization_frac"], rel=0.1
