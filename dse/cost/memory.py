@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from dse.cost.attention import index_growth_bytes, kv_growth_bytes, kv_window_bytes
 from dse.cost.gemm import Fields, local_shape, stacked
 from dse.cost.moe import expert_weight_bytes
-from dse.cost.routing import rank_rows
 from dse.cost.types import Engine, Layers, Model, Pool, Target
 from dse.struct import Array, Scalar, struct
 
@@ -112,7 +111,7 @@ def activation_bytes(model: Model, pool: Pool) -> Array:
     widest = jnp.max(Fields(model.main.gemms, k.ndim - 1).in_layers * copies * (k + n), axis=0)
     total = rows * (4.0 * model.hidden + 2.0 * widest)
     for kind, routing in zip(model.main.experts, pool.routing, strict=True):
-        routed = rank_rows(pool.dp * rows, kind, pool.ep, routing)
+        routed = pool.dp * rows * kind.top_k / pool.ep * routing.lam
         width = kind.hidden + kind.n_matrices * kind.intermediate / pool.expert_tp
         gathered = pool.dp * rows * kind.hidden * 2.0 * jnp.clip(pool.dp - 1.0, 0.0, 1.0)
         total = jnp.maximum(total, rows * 4.0 * model.hidden + gathered + 2.0 * routed * width)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.cost.law import TILE_AREA, Kernel, compute_time, kernel_time, serial_time
-from dse.cost.routing import RankLoad, rank_load, reached_share
+from dse.cost.routing import RankLoad, rank_load
 from dse.cost.types import Engine, ExpertKind, Pool, Routing, Target
 from dse.smooth import ramp
 from dse.struct import Array, Scalar
@@ -74,7 +74,8 @@ def grouped_kernel(
     plus R (h (b_a + 2) + i/etp (2 (mats - 1) + b_a)) of activations in, between and out, of the
     rank for which they are most: R*, A* of the hottest, or T k/ep, Amax of the rank with most
     active experts; and, for what the kernel is handed whether or not it is local, c_T crossings of
-    each token's row (to sort, and to reduce the results) and c_K of each pick's. `flops` and `bytes` count the hottest rank's own rows (`dse.cost.routing`).
+    each token's row (to sort, and to reduce the results) and c_K of each pick's. `flops` and
+    `bytes` count the hottest rank's own rows (`dse.cost.routing`).
     """
     law = engine.law
     width = kind.intermediate / pool.expert_tp
@@ -97,7 +98,7 @@ def grouped_kernel(
     )
     hottest = load.active * weights + load.rows * activations
     busiest = load.most_active * weights + load.mean_rows * activations
-    handed, picked = handed_rows(tokens, load.rows, kind, pool, engine)
+    handed, picked = handed_rows(tokens, load, kind, pool, engine)
     around = law.handed_passes * handed * both_ways
     around = around + law.picked_passes * picked * kind.hidden * 2.0 * _ROW_BYTES
     bandwidth = target.memory_bandwidth_bytes_per_s
@@ -121,7 +122,7 @@ def grouped_kernel(
 
 
 def handed_rows(
-    tokens: Scalar, rows: Scalar, kind: ExpertKind, pool: Pool, engine: Engine
+    tokens: Scalar, load: RankLoad, kind: ExpertKind, pool: Pool, engine: Engine
 ) -> tuple[Array, Array]:
     """(tokens, picks) that the grouped product of the hottest rank is handed, local or not.
 
@@ -129,5 +130,5 @@ def handed_rows(
     dispatch those tokens that reach the rank, and its own rows.
     """
     sent = ramp(pool.dp - 1.0) * engine.all_to_all_share
-    handed = tokens * (1.0 - sent * (1.0 - reached_share(rows, tokens, kind.top_k)))
-    return handed, sent * rows + (1.0 - sent) * tokens * kind.top_k
+    handed = tokens * (1.0 - sent * (1.0 - load.reached_share))
+    return handed, sent * load.rows + (1.0 - sent) * tokens * kind.top_k

@@ -14,7 +14,6 @@ from typing import Final
 import jax.numpy as jnp
 import numpy as np
 
-from dse.cost.gemm import stacked
 from dse.cost.types import ExpertKind, Routing
 from dse.struct import Array, Scalar, struct
 
@@ -36,13 +35,14 @@ class RankLoad:
     most_active: Scalar  # Amax: active experts of the rank that has most of them
     mean_rows: Scalar  # T k / ep
     active_share: Scalar  # of all expert slots: 1 - mean_e (1 - pi_e)^T
+    reached_share: Scalar  # share of the tokens that send a row to the hottest rank
 
 
-def excess(mean_rows: Scalar, coefficients: tuple[Scalar, ...]) -> Array:
-    """E max_i N_i - mu of n independent N_i ~ Poisson(mu), from its polynomial in ln mu.
+def relative_excess(mean_rows: Scalar, coefficients: tuple[Scalar, ...]) -> Array:
+    """(E max_i N_i - mu)/sqrt(mu) of n independent N_i ~ Poisson(mu): a polynomial in ln mu.
 
-    The row holds excess/sqrt(mu) on `EXCESS_RANGE` (within 1 % of the exact sum, 3 % at the ends);
-    outside, the ends hold. Zero for one rank.
+    Fitted on `EXCESS_RANGE` to the exact sum (within 1 %, 3 % at the ends); outside, the ends hold.
+    Zero for one rank.
     """
     low, high = EXCESS_RANGE
     mu = jnp.maximum(jnp.asarray(mean_rows), _TINY)
@@ -50,22 +50,32 @@ def excess(mean_rows: Scalar, coefficients: tuple[Scalar, ...]) -> Array:
     *others, found = coefficients
     for coefficient in reversed(others):
         found = found * u + coefficient
-    return jnp.asarray(found * jnp.sqrt(mu))
+    return jnp.asarray(found)
 
 
 def _limited(value: Array, room: Array) -> Array:
-    """value (1 + (value/room)^8)^(-1/8): the value, but never more than the room; 0 where none."""
+    """value (1 + (value/room)^4)^(-1/4): the value, but never more than the room; 0 where none."""
     room = jnp.maximum(room, 0.0)
     hi = jnp.maximum(jnp.maximum(value, room), _TINY)
     ratio = jnp.minimum(value, room) / hi
     square = ratio * ratio
-    fourth = square * square
-    return ratio * hi / jnp.sqrt(jnp.sqrt(jnp.sqrt(1.0 + fourth * fourth)))
+    return ratio * hi / jnp.sqrt(jnp.sqrt(1.0 + square * square))
 
 
 def _hypot(x: Array, y: Array) -> Array:
     """sqrt(x^2 + y^2) with a slope of zero where both are."""
     return jnp.sqrt(jnp.maximum(x * x + y * y, _TINY))
+
+
+def _hottest(tokens: Array, kind: ExpertKind, ep: Scalar, routing: Routing) -> tuple[Array, Array]:
+    """(R*, the relative excess of the fullest of ep ranks)."""
+    mu = tokens * kind.top_k / ep
+    spread = relative_excess(mu, routing.excess)
+    luck = spread * routing.luck * jnp.sqrt(jnp.maximum(mu, _TINY))
+    room = tokens * jnp.minimum(kind.top_k, routing.slots) - mu
+    rows = mu + _limited(_hypot(mu * (routing.lam - 1.0), luck), room)
+    # The fullest rank holds a row as soon as there is one.
+    return jnp.maximum(rows, jnp.minimum(tokens, 1.0)), spread
 
 
 def rank_rows(tokens: Scalar, kind: ExpertKind, ep: Scalar, routing: Routing) -> Array:
@@ -74,22 +84,17 @@ def rank_rows(tokens: Scalar, kind: ExpertKind, ep: Scalar, routing: Routing) ->
     mu = T k/ep; lam - 1 is what popularity and placement put on the hottest rank, the other term
     the luck of the draw, f = (E - k)/(E - 1) since a token's k experts are distinct, phi >= 1 for
     tokens that choose alike. No rank gets more than T min(k, m) rows of m slots; with ep = 1 it is
-    T k exactly. Averaged over the classes of layers.
+    T k exactly.
     """
-    mu = jnp.asarray(tokens * kind.top_k / ep)
-    luck = excess(mu, routing.excess) * routing.luck
-    room = tokens * jnp.minimum(kind.top_k, routing.slots) - mu
-    uneven = jnp.zeros(())
-    for share, lam in zip(routing.class_share, routing.class_lam, strict=True):
-        uneven = uneven + share * _limited(_hypot(mu * (lam - 1.0), luck), room)
-    # The fullest rank holds a row as soon as there is one.
-    return jnp.maximum(mu + uneven, jnp.minimum(tokens, 1.0))
+    return _hottest(jnp.asarray(tokens), kind, ep, routing)[0]
 
 
 def mean_active_share(tokens: Scalar, routing: Routing) -> Array:
     """Share of all expert slots that get at least one of T tokens: 1 - mean_e (1 - pi_e)^T."""
-    share, log_miss = stacked([*routing.slot_share]), stacked([*routing.slot_log_miss])
-    return 1.0 - jnp.sum(share * jnp.exp(tokens * log_miss), axis=0)
+    missed = jnp.zeros(())
+    for share, log_miss in zip(routing.slot_share, routing.slot_log_miss, strict=True):
+        missed = missed + share * jnp.exp(tokens * log_miss)
+    return 1.0 - missed
 
 
 def rank_load(
@@ -102,35 +107,43 @@ def rank_load(
     P = sum w (t a + s(T p' - (t + 1)/2) - s(-(t + 1)/2)) for tiles of t rows.
     Amax = mA + excess(mA) sqrt(1 - abar) for m slots of mean active share abar, at most m.
     """
-    tokens, ep = jnp.asarray(tokens), jnp.asarray(ep)
-    rows = rank_rows(tokens, kind, ep, routing)
-    weight, pick = stacked([*routing.hot_weight]), stacked([*routing.hot_pick])
-    carried = rows / jnp.maximum(tokens * jnp.sum(weight * pick, axis=0), _TINY)
-    # Below 1 by more than a rounding: its log and its slope stay finite in single precision.
-    scaled = jnp.minimum(carried * pick, 1.0 - 1e-6)
-    active = -jnp.expm1(tokens * jnp.log1p(-scaled))
+    tokens = jnp.asarray(tokens)
+    rows, spread = _hottest(tokens, kind, ep, routing)
+    nodes = list(zip(routing.hot_weight, routing.hot_pick, strict=True))
+    carried = sum((weight * pick for weight, pick in nodes), jnp.zeros(()))
+    scale = rows / jnp.maximum(tokens * carried, _TINY)
     half = 0.5 * (tile_rows + 1.0)
-    beyond = _soft_relu(tokens * scaled - half, tile_rows) - _soft_relu(-half, tile_rows)
+    none = _soft_relu(-half, tile_rows)
+    active, padded_rows = jnp.zeros(()), jnp.zeros(())
+    for weight, pick in nodes:
+        # Below 1 by more than a rounding: its log and its slope stay finite in single precision.
+        scaled = jnp.minimum(scale * pick, 1.0 - 1e-6)
+        met = 1.0 - jnp.exp(tokens * jnp.log(1.0 - scaled))
+        beyond = _soft_relu(tokens * scaled - half, tile_rows) - none
+        active = active + weight * met
+        padded_rows = padded_rows + weight * (tile_rows * met + beyond)
     share = mean_active_share(tokens, routing)
     usual = routing.slots * share
-    spread = excess(usual, routing.excess) * jnp.sqrt(jnp.maximum(1.0 - share, 1e-6))
+    more = spread * jnp.sqrt(jnp.maximum(usual, _TINY) * jnp.maximum(1.0 - share, 1e-6))
     return RankLoad(
         rows=rows,
-        active=jnp.sum(weight * active, axis=0),
-        padded_rows=jnp.sum(weight * (tile_rows * active + beyond), axis=0),
-        most_active=usual + _limited(spread, routing.slots - usual),
+        active=active,
+        padded_rows=padded_rows,
+        most_active=usual + _limited(more, routing.slots - usual),
         mean_rows=tokens * kind.top_k / ep,
         active_share=share,
+        reached_share=reached_share(kind, ep, routing),
     )
 
 
-def reached_share(rows: Scalar, tokens: Scalar, top_k: Scalar) -> Array:
-    """Share of the tokens that send a row to a rank of `rows` rows: 1 - (1 - R/(T k))^k.
+def reached_share(kind: ExpertKind, ep: Scalar, routing: Routing) -> Array:
+    """Share of the tokens that send a row to the hottest rank: 1 - (1 - lam/ep)^k.
 
-    A token with several experts on the rank sends its row once; with one rank it is 1.
+    A token with several experts on the rank sends its row once; with one rank it is 1. Of many
+    tokens, where links carry more than latency: the luck of the draw is left out.
     """
-    hit = jnp.minimum(rows / jnp.maximum(tokens * top_k, _TINY), 1.0 - 1e-6)
-    return -jnp.expm1(top_k * jnp.log1p(-hit))
+    hit = jnp.minimum(routing.lam / jnp.asarray(ep), 1.0 - 1e-6)
+    return 1.0 - jnp.exp(kind.top_k * jnp.log(1.0 - hit))
 
 
 def _soft_relu(x: Scalar, tile_rows: Scalar) -> Array:
@@ -159,7 +172,7 @@ def expert_rows(tokens: Scalar, kind: ExpertKind, routing: Routing) -> ExpertRow
     tokens = jnp.asarray(tokens)
     mu = tokens * kind.top_k / kind.n_experts
     draw = jnp.sqrt(jnp.maximum(mu * routing.expert_draw, _TINY))
-    luck = excess(mu, routing.expert_excess) * jnp.sqrt(routing.expert_draw)
+    luck = relative_excess(mu, routing.expert_excess) * draw
     uneven = tokens * routing.largest_pick - mu
     largest = mu + _limited(_hypot(uneven, luck), tokens - mu)
     return ExpertRows(

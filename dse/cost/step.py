@@ -16,7 +16,7 @@ from dse.cost.collective import all_gather_time, all_reduce_time, all_to_all_tim
 from dse.cost.gemm import gemm_kernels
 from dse.cost.law import Kernel, times
 from dse.cost.moe import copies_sent, distinct_ranks, expert_kernel
-from dse.cost.routing import rank_rows, reached_share
+from dse.cost.routing import reached_share
 from dse.cost.types import (
     Breakdown,
     DecodeLoad,
@@ -140,7 +140,7 @@ def communication(
         # The etp ranks of an expert sit together: a domain holds domain/etp of such groups.
         groups = jnp.maximum(target.scale_up_domain / etp, 1.0)
         inside, outside = copies_sent(pool.ep, groups, kind)
-        reached = reached_share(rank_rows(tokens, kind, pool.ep, routing), tokens, kind.top_k)
+        reached = reached_share(kind, pool.ep, routing)
         hotter = reached * pool.ep / distinct_ranks(pool.ep, kind.top_k)
         arrived = tokens * reached * kind.hidden
         per_rank = tokens / ranks * kind.hidden * hotter

@@ -193,13 +193,12 @@ class Routing:
     """
 
     slots: Scalar  # m = (E + r)/ep experts on a rank
-    class_share: tuple[Scalar, ...]  # of the layers, by class of layers
-    class_lam: tuple[Scalar, ...]  # load of the hottest rank over the mean rank's
+    lam: Scalar  # load of the hottest rank over the mean rank's, averaged over layers
     hot_weight: tuple[Scalar, ...]  # slots of the hottest rank by node; they sum to m
     hot_pick: tuple[Scalar, ...]  # chance that a token picks a slot of the node
     slot_share: tuple[Scalar, ...]  # the same for all slots; shares sum to 1
     slot_log_miss: tuple[Scalar, ...]  # ln(1 - chance)
-    excess: tuple[Scalar, ...]  # of the fullest of ep ranks, a polynomial (`cost.routing.excess`)
+    excess: tuple[Scalar, ...]  # of the fullest of ep ranks, a polynomial in ln rows
     luck: Scalar  # sqrt(f phi): deviation of a rank's rows over that of a Poisson number
     median_pick: Scalar  # chances at quantiles of single experts
     p90_pick: Scalar

@@ -17,14 +17,17 @@ from dse.lower.placement import Placed, placed
 from dse.lower.popularity import Floats, pick_chances
 from dse.spec.routing import RoutingSpec
 
-HOT_NODES: Final = 8
-SLOT_NODES: Final = 6
+HOT_NODES: Final = 4
+SLOT_NODES: Final = 4
 _DEGREE: Final = 10
 _POINTS: Final = 64
-_MAX_CLASSES: Final = 3
+_FEW_LAYERS: Final = 5
 # Layers measured one by one: fewer permutations each, there are many layers to average over.
 _FEW_DRAWS: Final = 48
-_TOKENS: Final = np.geomspace(0.5, 2e5, 40)
+_TOKENS: Final = np.geomspace(0.5, 2e4, 36)
+# Where nodes may begin (share of the slots below) and end (over the largest pick).
+_BEGINS: Final = (0.0, 0.01, 0.03, 0.08, 0.15, 0.25, 0.35)
+_ENDS: Final = (1.0, 0.8, 0.6, 0.45)
 _LARGEST_PICK: Final = 1.0 - 1e-6
 _SMALLEST_PICK: Final = 1e-6
 _FIRM: Final = 100.0  # weight of the exact sums against the curve in a fit of nodes
@@ -49,11 +52,11 @@ def lower_routing(kind: ExpertKind, spec: RoutingSpec, choice: Choice) -> Routin
         spec = RoutingSpec.model_validate(
             {"popularity": "uniform", "overdispersion": 1, "drift": 0}
         )
-    return _lowered(n_experts, top_k, spec, choice, max(len(_classes(spec)), 1))
+    return _lowered(n_experts, top_k, spec, choice)
 
 
 @lru_cache(maxsize=4096)
-def _lowered(n_experts: int, top_k: int, spec: RoutingSpec, choice: Choice, n: int) -> Routing:
+def _lowered(n_experts: int, top_k: int, spec: RoutingSpec, choice: Choice) -> Routing:
     layers, weights = _layers(n_experts, top_k, spec)
     ep, redundant, placement = choice
     supported = placement == "eplb" or redundant == 0
@@ -63,14 +66,13 @@ def _lowered(n_experts: int, top_k: int, spec: RoutingSpec, choice: Choice, n: i
         # Refused by feasibility; even numbers keep mixtures with it finite.
         found = [Placed(row, row, 1.0) for row in layers]
     else:
-        draws = _FEW_DRAWS if len(layers) > _MAX_CLASSES else 0
+        draws = _FEW_DRAWS if len(layers) > _FEW_LAYERS else 0
         found = [
             placed(row, ep, redundant, placement, ordered=ordered, draws=draws) for row in layers
         ]
     slots = (n_experts + redundant) / ep
     drift = spec.drift if placement == "eplb" and ep > 1 else 0.0
     lams = np.asarray([min(one.lam + drift, float(ep)) for one in found])
-    shares, class_lams = _grouped(lams, weights, n)
     hot = _nodes(_pooled([one.hot for one in found], weights), slots, HOT_NODES)
     all_slots = _nodes(_pooled([one.slots for one in found], weights), 1.0, SLOT_NODES)
     distinct = (n_experts - top_k) / max(n_experts - 1, 1)
@@ -78,8 +80,7 @@ def _lowered(n_experts: int, top_k: int, spec: RoutingSpec, choice: Choice, n: i
     ranked = np.sort(layers, axis=1)
     return Routing(
         slots=slots,
-        class_share=shares,
-        class_lam=class_lams,
+        lam=float(weights @ lams),
         hot_weight=hot[0],
         hot_pick=hot[1],
         slot_share=all_slots[0],
@@ -109,22 +110,6 @@ def _layers(n_experts: int, top_k: int, spec: RoutingSpec) -> tuple[Floats, Floa
     return np.concatenate(rows), np.asarray(weights) / sum(weights)
 
 
-def _classes(spec: RoutingSpec) -> range:
-    """As many classes of layers as are priced apart."""
-    n_layers = sum(len(one.counts) if one.counts is not None else 1 for one in spec.classes)
-    return range(min(n_layers, _MAX_CLASSES if n_layers > 5 else n_layers))
-
-
-def _grouped(lams: Floats, weights: Floats, n: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(shares, lam) of n classes: layers as they are, or grouped by lam where there are more."""
-    if len(lams) <= n:
-        return tuple(map(float, weights)), tuple(map(float, lams))
-    order = np.array_split(np.argsort(lams, kind="stable"), n)
-    shares = [float(weights[part].sum()) for part in order]
-    means = [float(weights[part] @ lams[part] / weights[part].sum()) for part in order]
-    return tuple(shares), tuple(means)
-
-
 def _pooled(loads: Sequence[Floats], weights: Floats) -> tuple[Floats, Floats]:
     """(load, weight) of the slots of all layers; weights sum to 1."""
     each = [
@@ -139,27 +124,40 @@ Nodes = tuple[tuple[float, ...], tuple[float, ...]]
 def _nodes(pooled: tuple[Floats, Floats], total: float, n: int) -> Nodes:
     """(weights that sum to `total`, picks): few slots whose activity follows that of all slots.
 
-    Picks lie in equal steps of ln pi; weights are the non-negative ones whose 1 - (1 - pi)^T comes
-    closest over all T. The sum of weights and that of the load are exact.
+    Picks lie in equal steps of ln pi between the best of some ends; weights are the non-negative
+    ones whose 1 - (1 - pi)^T comes closest over all T (within 1 to 4 %). The sum of weights and
+    that of the load are exact; up to n different loads are their own nodes.
     """
     loads = np.clip(pooled[0], 0.0, _LARGEST_PICK)
     values, where = np.unique(loads, return_inverse=True)
     weights = np.bincount(where, pooled[1])
     mean = float(weights @ values)
-    # Slots below a millionth of the mean never matter; their number still does.
-    low = max(float(values[0]), 1e-4 * mean, _SMALLEST_PICK)
-    high = float(values[-1])
-    if high <= low * (1.0 + 1e-9):
-        picks = np.full(n, mean)
-        return (total, *[0.0] * (n - 1)), tuple(map(float, picks))
-    picks = np.geomspace(low, high, n)
-    wanted = weights @ _activity(values)
-    basis = _activity(picks) / wanted
-    rows = np.vstack([basis.T, _FIRM * np.ones(n), _FIRM * picks / mean])
-    found, _ = nnls(rows, np.concatenate([np.ones(wanted.size), [_FIRM, _FIRM]]))
-    found = found / found.sum()
-    picks = np.minimum(picks * (mean / float(found @ picks)), _LARGEST_PICK)
+    if values.size <= n:
+        spare = n - values.size
+        found, picks = np.pad(weights, (0, spare)), np.pad(values, (0, spare))
+    else:
+        found, picks = _fitted(values, weights, n)
+        picks = np.minimum(picks * (mean / float(found @ picks)), _LARGEST_PICK)
     return tuple(float(w) * total for w in found), tuple(map(float, picks))
+
+
+def _fitted(values: Floats, weights: Floats, n: int) -> tuple[Floats, Floats]:
+    """The best (weights, picks) over the ends of the nodes."""
+    wanted = weights @ _activity(values)
+    mean, below = float(weights @ values), np.cumsum(weights)
+    best: tuple[float, Floats, Floats] | None = None
+    for begin in _BEGINS:
+        low = max(float(values[np.searchsorted(below, begin * below[-1])]), _SMALLEST_PICK)
+        for end in _ENDS:
+            high = max(float(values[-1]) * end, low * 1.01)
+            picks = np.geomspace(low, high, n)
+            basis = (_activity(picks) / wanted).T
+            rows = np.vstack([basis, _FIRM * np.ones(n), _FIRM * picks / mean])
+            found, miss = nnls(rows, np.concatenate([np.ones(wanted.size), [_FIRM, _FIRM]]))
+            if best is None or miss < best[0]:
+                best = (float(miss), found / found.sum(), picks)
+    assert best is not None
+    return best[1], best[2]
 
 
 def _activity(picks: Floats) -> Floats:
