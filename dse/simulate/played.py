@@ -144,7 +144,8 @@ def _rates(player: Player, requests: Any, counted: Any, span: float) -> dict[str
     decoding = record.finish_s - record.first_s
     rate = record.finished_in_window / seconds
     resident = rate * float(np.mean(decoding[counted])) if counted.any() else math.nan
-    slots = main.max_batch * main.replicas
+    context = float(np.mean((requests.isl + requests.osl / 2.0)[counted])) if counted.any() else 1.0
+    slots = main.slots(context) * main.replicas
     channel = player.line.channel
     whole = record.now_s if record.now_s > 0.0 else math.nan
     isl = requests.isl[counted].sum()

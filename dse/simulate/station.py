@@ -37,3 +37,10 @@ class Station:
     def rank_batch(self) -> int:
         """Requests of one attention rank."""
         return max(-(-self.max_batch // self.dp), 1)
+
+    def slots(self, context_tokens: float) -> float:
+        """Decoding requests of one replica: the batch limit, or what memory holds at a context."""
+        rule = self.memory
+        each = rule.bytes_per_token * context_tokens + rule.bytes_per_request
+        held = self.dp * rule.budget_bytes / each if each > 0.0 else float("inf")
+        return min(float(self.max_batch), held)

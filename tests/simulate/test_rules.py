@@ -229,3 +229,9 @@ def test_more_room_for_prompts_never_slows_the_first_token_of_an_idle_replica() 
 
 def test_stations_split_the_batch_over_ranks_rounding_up() -> None:
     assert station(law(), max_batch=10, dp=4).rank_batch == 3
+
+
+def test_slots_are_the_batch_limit_or_what_memory_holds() -> None:
+    one = station(law(), max_batch=40, dp=2, memory=TIGHT)
+    assert one.slots(100.0) == 40.0
+    assert one.slots(200.0) == pytest.approx(2 * 3_000 / 200)
