@@ -12,6 +12,7 @@ Array = jax.Array
 Scalar = jax.Array | float
 
 T = TypeVar("T")
+_barrier: Any = jax.lax.optimization_barrier
 
 
 def static(**kwargs: Any) -> Any:
@@ -28,6 +29,12 @@ def struct(cls: type[T]) -> type[T]:
     data = [f.name for f in fields if not f.metadata.get("static")]
     jax.tree_util.register_dataclass(frozen, data_fields=data, meta_fields=meta)
     return frozen
+
+
+def kept(values: T) -> T:
+    """The same arrays, computed once: a compiler must not repeat their making for each use."""
+    held: T = _barrier(values)
+    return held
 
 
 def replace(instance: T, **changes: Any) -> T:

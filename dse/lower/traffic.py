@@ -8,15 +8,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.serving.types import CLOSED, DISPERSION_KNOTS, FULL, Spread, Traffic
+from dse.serving.types import CLOSED, FULL, Spread, Traffic
 from dse.spec.workload import Workload
 from dse.workload import LengthTable, dispersion, length_table, nodes, work_dispersion
 
 Floats = NDArray[np.float64]
 
 # Nodes of prompt and output lengths: errors of percentiles stay below those of the formulas.
-_N_PROMPTS: Final = 16
-_N_OUTPUTS: Final = 14
+_N_PROMPTS: Final = 14
+_N_OUTPUTS: Final = 12
 # A share of the longest node: the uppermost length at which a prompt is priced.
 _UPPER_POINT: Final = 0.6
 _LOWER_POINT: Final = 0.3
@@ -53,7 +53,6 @@ def constant_traffic(
         prefix_hit_frac=0.0,
         load=load,
         spread=Spread(ones, ones, ones if one_point else np.array([0.5, 1.0]), ones, ones),
-        dispersion=np.ones(DISPERSION_KNOTS),
         load_kind=kind,
     )
 
@@ -101,8 +100,8 @@ def _overlap(values: Floats, weights: Floats) -> float:
     return float(weights @ smaller @ weights / (weights @ values))
 
 
-def _dispersion(workload: Workload, table: LengthTable) -> Floats:
-    """Index of dispersion of the arrivals; of their tokens where a trace tells it.
+def _dispersion(workload: Workload, table: LengthTable) -> Floats | None:
+    """Index of dispersion of the arrivals; of their tokens where a trace tells it; None: Poisson.
 
     Tokens that come together are worse than requests that do: with I_w of tokens, normalized by N
     E[S^2], the index that gives the same variance of work is 1 + (I_w - 1) E[S^2]/E[S]^2.
@@ -110,7 +109,7 @@ def _dispersion(workload: Workload, table: LengthTable) -> Floats:
     _, index = dispersion(workload)
     tokens = work_dispersion(workload)
     if tokens is None:
-        return index
+        return None if bool(np.all(index == 1.0)) else index
     mean = float(table.weight @ table.isl)
     ratio = float(table.weight @ table.isl**2) / (mean * mean)
     worse: Floats = np.maximum(index, 1.0 + (tokens - 1.0) * ratio)

@@ -26,7 +26,7 @@ from dse.serving.reasons import Reason
 from dse.serving.types import System
 from dse.space.designs import Layout, Tables, layout, row_deployment
 from dse.space.grid import Grid
-from dse.struct import Array, Scalar
+from dse.struct import Array, Scalar, kept
 
 # Dense models need fewer: their steps are nearly affine in the batch.
 DENSE_REFINEMENTS: Final = 2
@@ -39,7 +39,6 @@ SMALL: Final = 24_000
 _DESIGNS_PER_LAUNCH: Final = 1 << 19
 
 Progress = Callable[[int, int], None]  # designs done, designs in all
-_barrier: Callable[[Row], Row] = jax.lax.optimization_barrier
 
 
 def launch_rows(
@@ -57,7 +56,7 @@ def launch_rows(
     def body(i: Array, state: Reduced) -> Reduced:
         row = first_row + i
         # Without the barrier the pricing would be fused into, and repeated by, each reduction.
-        priced = _barrier(price_row(system, tables, sign, row, cut, metric))
+        priced = kept(price_row(system, tables, sign, row, cut, metric))
         return absorb(state, priced, row)
 
     end: Reduced = jax.lax.fori_loop(0, n_rows, body, nothing())

@@ -193,6 +193,7 @@ _NESTED: dict[str, Callable[[Any, list[Any]], list[Any]]] = {
     "scan": _scan,
     "while": _while,
     "cond": _cond,
+    "optimization_barrier": lambda _, inputs: inputs,
 }
 
 

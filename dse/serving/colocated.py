@@ -19,7 +19,7 @@ from dse.serving.replica import BATCH_STEP, MOST_SLOTS_FRAC, Flow, Load, clients
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
-from dse.struct import Array, Scalar
+from dse.struct import Array, Scalar, kept
 
 
 class Setting(NamedTuple):
@@ -131,7 +131,7 @@ def _means(s: Setting, at: Flow) -> dict[str, Scalar]:
 def _margin(s: Setting, batch: Array, times: Times) -> Array:
     """Grows with B; at most 0 where B is allowed (see `dse.serving.types` for the load kinds)."""
     load = load_of(s, batch, times)
-    at = flow(load)
+    at = kept(flow(load))
     traffic, pool = s.traffic, s.pool
     full = at.fill / LARGEST_LOAD
     if traffic.load_kind in (CLOSED, FULL):
@@ -155,7 +155,7 @@ def operate(s: Setting, n_refinements: int) -> Point:
         Problem(_price, _margin, _cap, n_refinements, curve_power(s.model)), s
     )
     load = load_of(s, batch, (priced.decode_s, priced.prompt_s))
-    at = flow(load)
+    at = kept(flow(load))
     traffic, replicas = s.traffic, s.pool.replicas
     gaps = jnp.maximum(traffic.gaps, 1e-3)
     ttft_s = at.ttft_s

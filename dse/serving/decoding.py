@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.serving.gated import LARGEST_LOAD, Queue, Wait
-from dse.serving.tails import Tail
+from dse.serving.tails import Mixture, Tail
 from dse.struct import Array, Scalar
 
 _TINY = 1e-12
@@ -79,7 +79,7 @@ def _averaging(x: Scalar) -> Array:
     return 2.0 * (safe + jnp.expm1(-safe)) / (safe * safe)
 
 
-def tpot_tail(d: Decoding, outputs: Outputs, rate: Scalar, met: Held, variance: Scalar) -> Tail:
+def tpot_tail(d: Decoding, outputs: Outputs, rate: Scalar, met: Held, variance: Scalar) -> Mixture:
     """Mean gap of one request, over requests. `variance` is that of the batch.
 
     With n = (O - 1)/AL steps and C = V/(1-rw):
@@ -105,12 +105,13 @@ def tpot_tail(d: Decoding, outputs: Outputs, rate: Scalar, met: Held, variance: 
     floor = d.step_s - d.slope_s * jnp.minimum(2.0 * jnp.sqrt(variance), d.batch)
     shift = jnp.maximum(floor, 0.0) / d.accepted
     centre = mean - shift
-    return Tail(
-        weight=outputs.weights + 0.0 * mean,
-        shift=shift + 0.0 * mean,
+    whole = Tail(
+        weight=outputs.weights,
+        shift=(shift + 0.0 * variance)[None],
         mean=jnp.maximum(centre, 1e-6 * mean),
         variance=jnp.maximum(spread + chance, 1e-6 * mean * mean),
     )
+    return (whole,)
 
 
 class Full(NamedTuple):
@@ -122,7 +123,7 @@ class Full(NamedTuple):
 
 def gap_tail(
     d: Decoding, queue: Queue, wait: Wait, met: Held, variance: Scalar, full: Full
-) -> Tail:
+) -> Mixture:
     """Gaps between steps that emit tokens, over tokens, where steps mix phases.
 
     A share f of the steps carries prompts: f = max(ff, (1-psi) fg + psi ff) with ff = the budgets
@@ -145,7 +146,7 @@ def gap_tail(
     return _stacked_tail(d, shares, beside, first, gamma, full)
 
 
-def burst_gap_tail(d: Decoding, queue: Queue, met: Held, variance: Scalar, full: Full) -> Tail:
+def burst_gap_tail(d: Decoding, queue: Queue, met: Held, variance: Scalar, full: Full) -> Mixture:
     """The same where prompts go first: a gap is V, or V and all that came until none was left.
 
     A busy period started by what came in V: mean rw V/(1-rw), variance X E[w^2] V/(1-rw)^3.
@@ -179,26 +180,27 @@ class _Steps(NamedTuple):
 
 def _stacked_tail(
     d: Decoding, shares: _Steps, beside: Scalar, first: Array, gamma: Array, full: Full
-) -> Tail:
+) -> Mixture:
     """V; V and a gamma of the given mean and variance; V and a full chunk by prompt length."""
     zero = 0.0 * (shares.plain + d.step_s)
-    step, least = d.step_s + zero, jnp.maximum(beside, (1e-3 * d.step_s) ** 2)
+    step, least = d.step_s + zero, jnp.maximum(beside, (1e-3 * d.step_s) ** 2) + zero
     seconds = full.seconds + step
+    mean = jnp.maximum(first, _TINY) + zero
     edge = least + (_FULL_SPREAD * seconds) ** 2
-
-    def joined(plain: Array, mixed: Array, whole: Array) -> Array:
-        return jnp.concatenate([(plain + zero)[None], (mixed + zero)[None], whole + zero])
-
-    return Tail(
-        weight=joined(shares.plain, shares.mixed, shares.whole * full.weights),
-        shift=joined(zero, step, 0.0 * seconds),
-        mean=joined(step, jnp.maximum(first, _TINY), seconds),
-        variance=joined(least, jnp.maximum(gamma, 1e-6 * first * first), edge),
+    return (
+        Tail((shares.plain + zero)[None], zero[None], step[None], least[None]),
+        Tail(
+            (shares.mixed + zero)[None],
+            step[None],
+            mean[None],
+            jnp.maximum(gamma, 1e-6 * mean * mean)[None],
+        ),
+        Tail(shares.whole * full.weights, 0.0 * seconds, seconds, edge),
     )
 
 
-def steady_gap_tail(d: Decoding, variance: Scalar) -> Tail:
+def steady_gap_tail(d: Decoding, variance: Scalar) -> Mixture:
     """The same where no prompt disturbs decoding: V, which scatters with the batch alone."""
     step = jnp.asarray(d.step_s)[None]
     spread = jnp.maximum(d.slope_s * d.slope_s * variance, (1e-3 * d.step_s) ** 2)
-    return Tail(jnp.ones_like(step), 0.0 * step, step, spread[None])
+    return (Tail(jnp.ones_like(step), 0.0 * step, step, spread[None]),)

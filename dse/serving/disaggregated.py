@@ -24,10 +24,10 @@ from dse.serving.replica import BATCH_STEP, MOST_SLOTS_FRAC, outputs_of, whole_t
 from dse.serving.slots import SlotWait, slot_wait
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length, accepted_variance
-from dse.serving.tails import Tail
+from dse.serving.tails import Mixture, Tail
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
 from dse.serving.waiting import batching
-from dse.struct import Array, Scalar
+from dse.struct import Array, Scalar, kept
 
 
 class Setting(NamedTuple):
@@ -242,7 +242,7 @@ def mean_ttft(at: Lengths, found: Waits) -> Array:
     return _mean(at, found.own_s) + wait + found.link.overall_s + found.wave_s
 
 
-def ttft_tail(at: Lengths, found: Waits, slot: SlotWait, mean_s: Array) -> Tail:
+def ttft_tail(at: Lengths, found: Waits, slot: SlotWait, mean_s: Array) -> Mixture:
     """Prompts that wait for nobody, for a worker, and in a batch; each may wait for the link."""
     more = jnp.maximum(mean_s - (mean_ttft(at, found) - found.wave_s) - slot.mean_s, 0.0)
     late = found.link.overall_s + slot.mean_s
@@ -254,12 +254,10 @@ def ttft_tail(at: Lengths, found: Waits, slot: SlotWait, mean_s: Array) -> Tail:
         zero = 1e-4 * wait.mean_s
         rows.append((weight * (1.0 - wait.chance), zero + late + more, zero * zero + spread))
         rows.append((weight * wait.chance, wait.mean_s + late + more, wait.variance_s2 + spread))
-    own = found.own_s
-    stack = [
-        (chance * at.weights + 0.0 * own, own, mean + 0.0 * own, variance + 0.0 * own)
-        for chance, mean, variance in rows
-    ]
-    return Tail(*(jnp.concatenate(parts) for parts in zip(*stack, strict=True)))
+    return tuple(
+        Tail(chance * at.weights, found.own_s, mean[None], variance[None])
+        for chance, mean, variance in kept(rows)
+    )
 
 
 class _Theta(NamedTuple):
@@ -301,7 +299,7 @@ class _State(NamedTuple):
     lengths: Lengths
     waits: Waits
     slot: SlotWait
-    tails: dict[str, Tail]
+    tails: dict[str, Mixture]
 
 
 def _state(theta: _Theta, batch: Array, steps: Array) -> _State:
@@ -309,8 +307,8 @@ def _state(theta: _Theta, batch: Array, steps: Array) -> _State:
     traffic = s.traffic
     decode_s = steps[0]
     rate, tpot_s = _rate(s, batch, decode_s)
-    at = lengths_of(s, theta.front)
-    found = waits(s, rate, decode_s, theta.front, at)
+    at = kept(lengths_of(s, theta.front))
+    found = kept(waits(s, rate, decode_s, theta.front, at))
     outputs = outputs_of(traffic, batch)
     accepted = accepted_length(s.decode.draft_tokens, s.sink_engine.draft_acceptance_frac)
     slope = 0.0 * batch

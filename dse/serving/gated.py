@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from dse.serving.tails import normal_cdf, normal_density
-from dse.struct import Array, Scalar
+from dse.struct import Array, Scalar, kept
 
 LARGEST_LOAD = 0.995  # clamp before dividing by 1 - rho; beyond it the point counts as saturated
 _ROUNDS = 4
@@ -95,9 +95,12 @@ def _chunked(q: Queue) -> _Steps:
         return _Steps(fixed / (1.0 - load), fixed, service, psi)
 
     def again(_: Array, found: _Steps) -> _Steps:
-        return steps(found.cycle_s)
+        return kept(steps(found.cycle_s))
 
-    start = steps(q.step_s / (1.0 - light))
+    # The first round starts from the mean step without chunk overhead; nothing else of it counts.
+    cycle = q.step_s / (1.0 - light)
+    node = 0.0 * (q.work_s + cycle)
+    start = _Steps(cycle, 0.0 * cycle, node, 0.0 * cycle)
     end: _Steps = jax.lax.fori_loop(0, _ROUNDS, again, start)
     return end
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import jax.numpy as jnp
 
-from dse.serving.tails import Tail, exceed, miss_margin, percentile
+from dse.serving.tails import Mixture, exceed, miss_margin, percentile
 from dse.serving.types import Limits
 from dse.struct import Array, Scalar
 
@@ -26,7 +26,7 @@ def is_percentile(metric: str) -> bool:
     return metric.removesuffix("_s").rpartition("_")[2] in LEVELS
 
 
-def attained(tails: Mapping[str, Tail], limits: Limits) -> Array:
+def attained(tails: Mapping[str, Mixture], limits: Limits) -> Array:
     """Share of requests that meet each of `limits.each`, the latencies taken as independent."""
     share = jnp.ones(())
     for latency, seconds in limits.each.items():
@@ -34,7 +34,7 @@ def attained(tails: Mapping[str, Tail], limits: Limits) -> Array:
     return share
 
 
-def margin(limits: Limits, means: Mapping[str, Scalar], tails: Mapping[str, Tail]) -> Array:
+def margin(limits: Limits, means: Mapping[str, Scalar], tails: Mapping[str, Mixture]) -> Array:
     """At most 0 where every promise holds; grows with the load.
 
     mean/limit - 1 for a mean, log P(T > limit) - log(1 - q) for a percentile q, and the same of the
@@ -53,7 +53,9 @@ def margin(limits: Limits, means: Mapping[str, Scalar], tails: Mapping[str, Tail
     return worst
 
 
-def worst_ratio(limits: Limits, latency: str, mean_s: Scalar, tails: Mapping[str, Tail]) -> Array:
+def worst_ratio(
+    limits: Limits, latency: str, mean_s: Scalar, tails: Mapping[str, Mixture]
+) -> Array:
     """The largest of a latency's figures over its limits; 0 where nothing is promised of it."""
     worst = jnp.zeros(())
     if latency in limits.means:
@@ -65,7 +67,7 @@ def worst_ratio(limits: Limits, latency: str, mean_s: Scalar, tails: Mapping[str
     return worst
 
 
-def percentiles(tails: Mapping[str, Tail]) -> dict[str, Array]:
+def percentiles(tails: Mapping[str, Mixture]) -> dict[str, Array]:
     """Every latency's percentiles by metric name, seconds."""
     return {
         f"{latency}_{name}_s": percentile(tails[latency], level)

@@ -30,10 +30,10 @@ from dse.serving.gated import (
 from dse.serving.nodes import along, at_length, at_nodes
 from dse.serving.slots import SlotWait, slot_wait
 from dse.serving.speculative import accepted_length, accepted_variance
-from dse.serving.tails import Tail, mean_of, variance_of
+from dse.serving.tails import Mixture, Tail, mean_of, variance_of
 from dse.serving.types import CLOSED, FULL, Traffic
 from dse.serving.waiting import in_step
-from dse.struct import Array, Scalar
+from dse.struct import Array, Scalar, kept
 
 BATCH_STEP = 1.2  # relative batch at which the decode step is priced again, for its slope
 # Open loads keep a little below the slots, where a request would wait for ever.
@@ -217,7 +217,7 @@ def flow(at: Load) -> Flow:
     mixed.
     """
     traffic, pool, engine = at.traffic, at.pool, at.engine
-    p, decode_s = prompts_of(at), at.decode[0]
+    p, decode_s = kept((prompts_of(at), at.decode[0]))
     gaps = jnp.maximum(traffic.gaps, 1e-3)
     accepted = accepted_length(pool.draft_tokens, engine.draft_acceptance_frac)
     budget = budget_tokens(at)
@@ -234,8 +234,8 @@ def flow(at: Load) -> Flow:
             share = in_step(traffic, engine, wave_s, gaps * decode_s / accepted)
         tpot_s = decode_s / accepted + at.batch * whole_s * (1.0 - 0.5 * share) / gaps
         rate = at.batch / (gaps * tpot_s)
-    queue, wait = _queue(at, p, others * rate, decode_s, budget)
-    own = _own(at, p, decode_s)
+    queue, wait = kept(_queue(at, p, others * rate, decode_s, budget))
+    own = kept(_own(at, p, decode_s))
     own_mean = jnp.sum(p.weights * own, axis=0)
     # A prompt waits for the step in progress; with nobody there is none.
     busy = others * (1.0 - share) * -jnp.expm1(-(at.batch + rate * own_mean))
@@ -285,7 +285,7 @@ def _decoding(at: Load, decode_s: Array, accepted: Array, rate: Array) -> Decodi
     )
 
 
-def latencies(at: Load, found: Flow, ttft_mean_s: Scalar) -> dict[str, Tail]:
+def latencies(at: Load, found: Flow, ttft_mean_s: Scalar) -> dict[str, Mixture]:
     """Distributions of every latency; the wait is stretched to the given mean TTFT.
 
     In a closed loop Little's law fixes the mean, waves included; what the queue does not explain
@@ -307,33 +307,35 @@ def latencies(at: Load, found: Flow, ttft_mean_s: Scalar) -> dict[str, Tail]:
     return {"ttft": ttft, "tpot": tpot, "itl": gap, "e2e": whole_tail(ttft, tpot, outputs)}
 
 
-def _ttft_tail(found: Flow, mean_s: Scalar) -> Tail:
+def _ttft_tail(found: Flow, mean_s: Scalar) -> Mixture:
     """Idle arrivals, those that wait for steps, and those that wait for a slot as well."""
     weights, own, wait = found.prompts.weights, found.own_s, found.wait
-    zero = 0.0 * own
     explained = jnp.sum(weights * own, axis=0) + found.busy * wait.mean_s + found.slot.mean_s
     more = jnp.maximum(mean_s - explained, 0.0)
-    late = wait.mean_s + found.slot.wait_s
+    scatter = more * more / 3.0
+    spread = wait.variance_s2 + scatter
+    slot = found.slot
     rows = [
-        (1.0 - found.busy, 1e-4 * wait.mean_s + more, more * more / 3.0),
-        (found.busy * (1.0 - found.slot.chance), wait.mean_s + more, wait.variance_s2),
-        (found.busy * found.slot.chance, late + more, wait.variance_s2 + found.slot.wait_s**2),
+        (1.0 - found.busy, 1e-4 * wait.mean_s, (1e-4 * wait.mean_s) ** 2 + scatter),
+        (found.busy * (1.0 - slot.chance), wait.mean_s, spread),
+        (found.busy * slot.chance, wait.mean_s + slot.wait_s, spread + slot.wait_s**2),
     ]
-    stack = [
-        (chance * weights + zero, own, mean + zero, variance + more * more / 3.0 + zero)
-        for chance, mean, variance in rows
-    ]
-    fields = [jnp.concatenate(parts) for parts in zip(*stack, strict=True)]
-    return Tail(*fields)
+    return tuple(
+        Tail(chance * weights, own, (mean + more)[None], variance[None])
+        for chance, mean, variance in kept(rows)
+    )
 
 
-def whole_tail(ttft: Tail, tpot: Tail, outputs: Outputs) -> Tail:
+def whole_tail(ttft: Mixture, tpot: Mixture, outputs: Outputs) -> Mixture:
     """End to end by output length: TTFT and (O - 1) gaps, taken as independent."""
     first, spread = mean_of(ttft), variance_of(ttft)
-    shortest = jnp.min(ttft.shift, axis=0)
-    return Tail(
-        weight=tpot.weight,
-        shift=shortest + outputs.gaps * tpot.shift,
-        mean=first - shortest + outputs.gaps * tpot.mean,
-        variance=spread + outputs.gaps**2 * tpot.variance,
+    shortest = jnp.min(ttft[0].shift, axis=0)
+    return tuple(
+        Tail(
+            weight=part.weight,
+            shift=shortest + outputs.gaps * part.shift,
+            mean=first - shortest + outputs.gaps * part.mean,
+            variance=spread + outputs.gaps**2 * part.variance,
+        )
+        for part in tpot
     )

@@ -127,21 +127,25 @@ def _inner_root(f: Callable[[Array, Times], Array], s: _Search, power: int) -> A
         return a + (b - a) * jnp.where(rises, share, 0.5)
 
     def narrow(i: Array, ends: tuple[Array, ...]) -> tuple[Array, ...]:
+        # The first two rounds evaluate the ends, so that f is traced and compiled once.
         a, b, fa, fb = ends
-        halves = i < _HALVINGS
+        first, second, halves = i == 0, i == 1, i < 2 + _HALVINGS
         x = jnp.where(halves, 0.5 * (a + b), crossing(a, b, fa, fb, 0.02))
+        x = jnp.where(first, a, jnp.where(second, b, x))
         fx = at(x)
         above = fx > 0.0
         kept = jnp.where(halves, 1.0, 0.5)  # the weight of an end that stays
+        searching = i > 1
         return (
-            jnp.where(above, a, x),
-            jnp.where(above, x, b),
-            jnp.where(above, kept * fa, fx),
-            jnp.where(above, fx, kept * fb),
+            jnp.where(searching & ~above, x, a),
+            jnp.where(searching & above, x, b),
+            jnp.where(first | (searching & ~above), fx, jnp.where(searching, kept * fa, fa)),
+            jnp.where(second | (searching & above), fx, jnp.where(searching, kept * fb, fb)),
         )
 
-    start = (s.lo, s.hi, at(s.lo), at(s.hi))
-    a, b, fa, fb = jax.lax.fori_loop(0, _HALVINGS + _SECANTS, narrow, start)
+    none = jnp.zeros_like(s.lo + s.hi)
+    start = (s.lo + none, s.hi + none, none, none)
+    a, b, fa, fb = jax.lax.fori_loop(0, 2 + _HALVINGS + _SECANTS, narrow, start)
     return crossing(a, b, fa, fb, 0.0)
 
 

@@ -47,7 +47,7 @@ def gamma_tail(y: Scalar, mean: Scalar, variance: Scalar) -> Array:
 
 @struct
 class Tail:
-    """A mixture of shifted gamma variables; every field broadcasts to [n, ...]."""
+    """Shifted gamma variables with their chances; every field broadcasts to [n, ...]."""
 
     weight: Scalar
     shift: Scalar
@@ -55,24 +55,34 @@ class Tail:
     variance: Scalar
 
 
-def exceed(tail: Tail, t: Scalar) -> Array:
+# A whole distribution: its parts apart, since joining them along the nodes would make a compiler
+# choose between them element by element.
+Mixture = tuple[Tail, ...]
+
+
+def exceed(mixture: Mixture, t: Scalar) -> Array:
     """P(T > t)."""
-    return jnp.sum(
-        tail.weight * gamma_tail(t - tail.shift, tail.mean, tail.variance),
-        axis=0,
-    )
+    chances = [
+        jnp.sum(part.weight * gamma_tail(t - part.shift, part.mean, part.variance), axis=0)
+        for part in mixture
+    ]
+    return jnp.asarray(sum(chances[1:], chances[0]))
 
 
-def mean_of(tail: Tail) -> Array:
+def mean_of(mixture: Mixture) -> Array:
     """E[T] of the mixture, seconds."""
-    return jnp.sum(tail.weight * (tail.shift + tail.mean), axis=0)
+    parts = [jnp.sum(part.weight * (part.shift + part.mean), axis=0) for part in mixture]
+    return jnp.asarray(sum(parts[1:], parts[0]))
 
 
-def variance_of(tail: Tail) -> Array:
+def variance_of(mixture: Mixture) -> Array:
     """Var[T] of the mixture, seconds squared."""
-    centre = mean_of(tail)
-    off = tail.shift + tail.mean - centre
-    return jnp.sum(tail.weight * (tail.variance + off * off), axis=0)
+    centre = mean_of(mixture)
+    parts = []
+    for part in mixture:
+        off = part.shift + part.mean - centre
+        parts.append(jnp.sum(part.weight * (part.variance + off * off), axis=0))
+    return jnp.asarray(sum(parts[1:], parts[0]))
 
 
 def miss_margin(chance: Scalar, allowed: Scalar) -> Array:
@@ -81,29 +91,45 @@ def miss_margin(chance: Scalar, allowed: Scalar) -> Array:
     return jnp.log(safe) - jnp.log(jnp.maximum(jnp.asarray(allowed), _SMALLEST_CHANCE))
 
 
-_HALVINGS = 40
+_HALVINGS = 18
+_SECANTS = 5
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def quantile(chance_above: Callable[[Any, Array], Array], theta: Any, ends: Any) -> Array:
     """t in [low, high] = ends[:2] at which chance_above(theta, t) falls to ends[2].
 
-    Bisection in log t of a fixed length (40: to 1e-9 of a bracket of 4 decades); the derivative is
-    that of the implicit function, -F_theta / F_t.
+    Halvings in log t, then secants of log P in log t by Illinois' rule, all of a fixed number; the
+    derivative is that of the implicit function, -F_theta / F_t.
     """
     low, high, level = ends
+    target = jnp.log(level)
 
-    def narrow(_: Array, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
-        a, b = bracket
-        middle = jnp.sqrt(a * b)
-        above = chance_above(theta, middle) > level
-        return jnp.where(above, middle, a), jnp.where(above, b, middle)
+    def miss(x: Array) -> Array:
+        chance = chance_above(theta, jnp.exp(x))
+        return target - jnp.log(jnp.maximum(chance, _SMALLEST_CHANCE))
 
-    start = jnp.broadcast_arrays(jnp.maximum(low, _TINY), jnp.maximum(high, 2.0 * _TINY))
-    shape = jnp.broadcast_shapes(start[0].shape, jax.eval_shape(chance_above, theta, low).shape)
-    a, b = (jnp.broadcast_to(one, shape) for one in start)
-    a, b = jax.lax.fori_loop(0, _HALVINGS, narrow, (a, b))
-    return jnp.sqrt(a * b)
+    def narrow(i: Array, ends: tuple[Array, ...]) -> tuple[Array, ...]:
+        a, b, fa, fb = ends
+        share = jnp.clip(-fa / jnp.maximum(fb - fa, _TINY), 0.01, 0.99)
+        x = a + (b - a) * jnp.where(i < _HALVINGS, 0.5, share)
+        fx = miss(x)
+        above = fx > 0.0
+        kept = jnp.where(i < _HALVINGS, 1.0, 0.5)
+        return (
+            jnp.where(above, a, x),
+            jnp.where(above, x, b),
+            jnp.where(above, kept * fa, fx),
+            jnp.where(above, fx, kept * fb),
+        )
+
+    a, b = jnp.log(jnp.maximum(low, _TINY)), jnp.log(jnp.maximum(high, 2.0 * _TINY))
+    shape = jax.eval_shape(chance_above, theta, low + high).shape
+    a, b = (jnp.broadcast_to(one, jnp.broadcast_shapes(one.shape, shape)) for one in (a, b))
+    start = (a, b, target + 0.0 * a, target - jnp.log(_SMALLEST_CHANCE) + 0.0 * b)
+    a, b, fa, fb = jax.lax.fori_loop(0, _HALVINGS + _SECANTS, narrow, start)
+    share = jnp.clip(-fa / jnp.maximum(fb - fa, _TINY), 0.0, 1.0)
+    return jnp.exp(a + (b - a) * share)
 
 
 @quantile.defjvp
@@ -119,10 +145,15 @@ def _quantile_jvp(
     return t, moved
 
 
-def percentile(tail: Tail, level: float) -> Array:
+def percentile(mixture: Mixture, level: float) -> Array:
     """The time that a share `level` of requests stays under, seconds."""
-    spread = jnp.sqrt(jnp.maximum(tail.variance, 0.0))
-    longest = jnp.max(tail.shift + tail.mean + 12.0 * spread, axis=0)
-    longest = longest + 30.0 * jnp.max(tail.variance / jnp.maximum(tail.mean, _TINY), axis=0)
+    longest = jnp.asarray(0.0)
+    for part in mixture:
+        spread = jnp.sqrt(jnp.maximum(part.variance, 0.0))
+        reach = part.shift + part.mean + 12.0 * spread
+        # The exponential end of a gamma variable: 30 of its decay times.
+        reach = reach + 30.0 * part.variance / jnp.maximum(part.mean, _TINY)
+        counted = jnp.where(part.weight + 0.0 * reach > 0.0, reach, 0.0)
+        longest = jnp.maximum(longest, jnp.max(counted, axis=0))
     ends = (1e-4 * longest + _TINY, longest + _TINY, jnp.asarray(1.0 - level))
-    return quantile(exceed, tail, ends)
+    return quantile(exceed, mixture, ends)

@@ -14,7 +14,7 @@ from dse.cost.memory import Memory
 from dse.cost.reuse import Reuse
 from dse.cost.transfer import Fabric, Link
 from dse.cost.types import Engine, Model, Pool, Target
-from dse.serving.tails import Tail
+from dse.serving.tails import Mixture
 from dse.struct import Array, Scalar, static, struct
 
 # A table that the lowering makes and that jax may trace.
@@ -59,7 +59,7 @@ class Traffic:
     prefix_hit_frac: Scalar  # share of a prompt found in the cache
     load: Scalar  # clients (closed) or requests/s (open); unused otherwise
     spread: Spread
-    dispersion: Table  # [24], index of dispersion of arrival counts; 1 for Poisson
+    dispersion: Table | None = None  # [24], index of dispersion of arrival counts; None: Poisson
     loading_s: Scalar = 0.0  # of a rank's host link, for a prompt's cached blocks
     load_kind: str = static(default=GOODPUT)
 
@@ -86,6 +86,8 @@ class Traffic:
 
     def dispersion_over(self, requests: Scalar) -> Array:
         """Index of dispersion of the arrivals over a time in which `requests` are expected."""
+        if self.dispersion is None:
+            return jnp.ones(())
         step = (_LAST_KNOT - _FIRST_KNOT) / (DISPERSION_KNOTS - 1)
         place = (jnp.log(jnp.maximum(requests, 1e-9)) - _FIRST_KNOT) / step
         place = jnp.clip(place, 0.0, DISPERSION_KNOTS - 1.0)
@@ -161,7 +163,7 @@ class Point:
     slots: Scalar  # decoding requests of one replica that slots and memory allow
     slot_wait_frac: Scalar  # chance that a prompt finds no slot or no cache free
     work: Work
-    tails: dict[str, Tail]  # distributions over requests (ttft, tpot, e2e) and over tokens (itl)
+    tails: dict[str, Mixture]  # distributions over requests (ttft, tpot, e2e) and over tokens (itl)
 
 
 @struct
