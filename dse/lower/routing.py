@@ -130,7 +130,7 @@ def _nodes(pooled: tuple[Floats, Floats], total: float, n: int) -> Nodes:
     """
     loads = np.clip(pooled[0], 0.0, _LARGEST_PICK)
     values, where = np.unique(loads, return_inverse=True)
-    weights = np.bincount(where, pooled[1])
+    weights: Floats = np.asarray(np.bincount(where, pooled[1]), np.float64)
     mean = float(weights @ values)
     if values.size <= n:
         spare = n - values.size
