@@ -8,7 +8,7 @@ from dse.arch import load_model
 from dse.arch.counts import draft_weight_bytes, weight_bytes_by_part
 from dse.arch.counts import weight_bytes as checkpoint_bytes
 from dse.cost.memory import activation_bytes, memory, request_caches, weight_bytes
-from tests.support import engine, formats, model, pool, replace, target
+from tests.support import engine, formats, model, pool, replace, routed, target
 
 LLAMA = "Llama-3.1-8B"
 
@@ -48,7 +48,7 @@ def test_each_engine_counts_in_its_own_way() -> None:
 
 def test_a_request_holds_slope_times_context_plus_intercept() -> None:
     gpt = "gpt-oss-120b"
-    served, by = pool(formats(gpt, "h200-sxm", kv="bf16")), engine("vllm")
+    served, by = routed(pool(formats(gpt, "h200-sxm", kv="bf16")), model(gpt)), engine("vllm")
     found = memory(model(gpt), served, target("h200-sxm"), by, 10_000.0)
     assert float(found.kv_bytes_per_token) == 36_864
     assert float(found.state_bytes_per_request) == 4_718_592
@@ -85,7 +85,7 @@ def test_stages_split_layers_of_weights_and_cache() -> None:
 
 @pytest.mark.parametrize("name", ["DeepSeek-V3", "gpt-oss-120b", "DeepSeek-V4-Flash", LLAMA])
 def test_unsharded_weights_are_those_of_the_checkpoint(name: str) -> None:
-    served = pool(formats(name, "b200-sxm"))
+    served = routed(pool(formats(name, "b200-sxm")), model(name))
     found = float(weight_bytes(model(name), served, engine("vllm", repack_frac=0.0)))
     assert found == pytest.approx(checkpoint_bytes(load_model(name)), rel=2e-3)
 
@@ -93,12 +93,13 @@ def test_unsharded_weights_are_those_of_the_checkpoint(name: str) -> None:
 def test_experts_are_split_over_expert_ranks_and_the_rest_repeated() -> None:
     name = "DeepSeek-V3"
     choice, by = formats(name, "h200-sxm"), engine("sglang", repack_frac=0.0)
-    one = float(weight_bytes(model(name), pool(choice), by))
-    spread = float(weight_bytes(model(name), pool(choice, dp=8, ep=8), by))
+    lowered = model(name)
+    one = float(weight_bytes(lowered, routed(pool(choice), lowered), by))
+    spread = float(weight_bytes(lowered, routed(pool(choice, dp=8, ep=8), lowered), by))
     experts = weight_bytes_by_part(load_model(name))["expert"]
     assert one - spread == pytest.approx(experts * 7 / 8, rel=1e-6)
     # the same experts, split by tensor parallelism instead
-    cut = float(weight_bytes(model(name), pool(choice, tp=8), by))
+    cut = float(weight_bytes(lowered, routed(pool(choice, tp=8), lowered), by))
     assert cut < spread
 
 
@@ -107,7 +108,8 @@ def test_draft_layers_count_once_they_are_used() -> None:
     lowered, by = model(name, with_draft=True), engine("sglang", repack_frac=0.0)
     choice = formats(name, "h200-sxm")
     idle, one, three = (
-        float(weight_bytes(lowered, pool(choice, draft_tokens=m), by)) for m in (0, 1, 3)
+        float(weight_bytes(lowered, routed(pool(choice, draft_tokens=m), lowered), by))
+        for m in (0, 1, 3)
     )
     assert one - idle == pytest.approx(draft_weight_bytes(load_model(name)), rel=2e-3)
     assert three == one
@@ -132,7 +134,8 @@ def test_gathered_rows_make_activations_grow_with_data_parallel_chunks() -> None
     choice = formats(name, "b200-sxm")
 
     def held(dp: float, chunk: float) -> float:
-        served = pool(choice, dp=dp, ep=dp, chunk_tokens=chunk, max_batch=1)
+        plain = pool(choice, dp=dp, ep=dp, chunk_tokens=chunk, max_batch=1)
+        served = routed(plain, model(name))
         return float(activation_bytes(model(name), served))
 
     hidden = model(name).hidden

@@ -6,16 +6,28 @@ import jax
 import numpy as np
 import pytest
 
+from dse.cost.law import Kernel
+from dse.cost.memory import weight_bytes
 from dse.cost.moe import (
     active_share,
     copies_sent,
     distinct_ranks,
     expert_kernel,
     expert_weight_bytes,
-    rows_per_expert,
 )
-from dse.cost.types import ExpertKind
-from tests.support import case, engine, formats, model, pool, replace, target, without_ceilings
+from dse.spec.routing import RoutingSpec
+from tests.support import (
+    EVEN,
+    case,
+    engine,
+    formats,
+    model,
+    pool,
+    replace,
+    routed,
+    target,
+    without_ceilings,
+)
 
 
 def picks(tokens: int, k: int, n: int, draws: int) -> np.ndarray:
@@ -79,18 +91,23 @@ def test_one_expert_has_three_matrices_and_is_shared_by_its_tensor_ranks() -> No
     assert float(expert_weight_bytes(kind, halves)) == 3 * 4096 * 14336
 
 
-def grouped(tokens: float, imbalance: float = 1.0, **degrees: float):
-    kind: ExpertKind = model("Mixtral-8x7B").main.experts[0]
+def grouped(
+    tokens: float, spec: RoutingSpec = EVEN, placement: str = "contiguous", **degrees: float
+) -> Kernel:
+    lowered = model("Mixtral-8x7B")
+    kind = lowered.main.experts[0]
     choice = formats("Mixtral-8x7B", "h100-sxm", "bf16", "bf16")
-    served = pool(choice, **degrees)
-    return expert_kernel(tokens, kind, served, target("h100-sxm"), imbalance, engine("generic").law)
+    served = routed(pool(choice, **degrees), lowered, spec, placement)
+    by = engine("generic")
+    return expert_kernel(tokens, kind, served.routing[0], served, target("h100-sxm"), by)
 
 
 def test_every_row_passes_two_experts() -> None:
     found = grouped(1000.0)
-    assert float(found.flops) == 1000 * 2 * 3 * 2 * 4096 * 14336
-    spread = grouped(1000.0, tp=1, dp=8, ep=8)
-    assert float(spread.flops) == pytest.approx(float(found.flops) / 8)
+    assert float(found.flops) == pytest.approx(1000 * 2 * 3 * 2 * 4096 * 14336)
+    spread = grouped(1e6, tp=1, dp=8, ep=8)
+    # of so many rows the hottest rank has hardly more than its share
+    assert float(spread.flops) == pytest.approx(1000 * float(found.flops) / 8, rel=0.005)
 
 
 def test_few_rows_read_few_experts() -> None:
@@ -102,13 +119,78 @@ def test_few_rows_read_few_experts() -> None:
     assert many == pytest.approx(8 * one_expert + activations, rel=1e-6)
 
 
-def test_imbalance_lengthens_the_hottest_rank() -> None:
-    even, skewed = (grouped(8192.0, x, dp=8, ep=8) for x in (1.0, 1.5))
-    assert float(skewed.flops) == pytest.approx(float(even.flops) * (1 + 0.5 * 7 / 8))
-    assert float(skewed.time_s) > float(even.time_s)
+SKEWED = RoutingSpec.model_validate({"popularity": {"law": "lognormal", "sigma": 1.0}})
+
+
+def test_a_skewed_router_lengthens_the_hottest_rank() -> None:
+    even, skewed = (grouped(8192.0, spec, dp=8, ep=8) for spec in (EVEN, SKEWED))
+    assert float(skewed.flops) > 2.0 * float(even.flops)
+    assert float(skewed.time_s) > 1.7 * float(even.time_s)
     # one rank holds every expert: nothing is hotter than the rest
-    alone, also = (grouped(8192.0, x) for x in (1.0, 1.5))
-    assert float(alone.time_s) == float(also.time_s)
+    alone, also = (grouped(8192.0, spec) for spec in (EVEN, SKEWED))
+    assert float(also.flops) == pytest.approx(float(alone.flops))
+
+
+def experts_s(tokens: float, ep: int, spec: RoutingSpec = EVEN, spare: int = 0) -> float:
+    """Seconds of DeepSeek-V3's experts on ep ranks."""
+    lowered = model("DeepSeek-V3")
+    kind = lowered.main.experts[0]
+    served = pool(formats("DeepSeek-V3", "h200-sxm"), dp=ep, ep=ep, redundant_experts=spare)
+    served = routed(served, lowered, spec, "eplb" if spare else "contiguous")
+    args = (served, target("h200-sxm"), engine("sglang"))
+    return float(expert_kernel(tokens, kind, served.routing[0], *args).time_s)
+
+
+def test_skew_saves_reading_experts_that_nobody_picked() -> None:
+    """A small batch on one rank: fewer experts are active, and their weights are the time."""
+    assert experts_s(32.0, 1, SKEWED) < 0.9 * experts_s(32.0, 1)
+
+
+def test_skew_costs_two_to_three_times_at_many_ranks_and_tokens() -> None:
+    ratio = experts_s(65_536.0, 32, SKEWED) / experts_s(65_536.0, 32)
+    assert 1.7 < ratio < 3.0
+
+
+def test_replication_recovers_most_of_it() -> None:
+    even, skewed = experts_s(65_536.0, 32), experts_s(65_536.0, 32, SKEWED)
+    replicated = experts_s(65_536.0, 32, SKEWED, spare=32)
+    assert replicated - even < 0.25 * (skewed - even)
+    # an eighth more slots is that much more weight, which a small batch reads for nothing
+    assert experts_s(128.0, 32, SKEWED, spare=32) > 0.95 * experts_s(128.0, 32, SKEWED)
+
+
+def test_rows_that_are_not_local_cost_where_every_rank_is_handed_them() -> None:
+    """With a dispatch a rank is handed what reaches it; with an all-gather, everything."""
+    lowered = model("DeepSeek-V3")
+    kind = lowered.main.experts[0]
+    served = routed(pool(formats("DeepSeek-V3", "h200-sxm"), dp=32, ep=32), lowered)
+    bare = {"handed_passes": 0, "picked_passes": 0}
+    times = []
+    for more in (bare, {"handed_passes": 1, "picked_passes": 0}, {**bare, "picked_passes": 1}):
+        for share in (0, 1):
+            by = engine("generic", all_to_all_share=share, **more)
+            found = expert_kernel(8192.0, kind, served.routing[0], served, target("h200-sxm"), by)
+            times.append(float(found.memory_s))
+    (gathered, sent), *others = np.reshape(times, (3, 2))
+    assert gathered == sent
+    # a token reaches 7.1 of 32 ranks; of 8 picks a quarter of one is local
+    (tokens_all, tokens_sent), (picks_all, picks_sent) = (row - gathered for row in others)
+    assert tokens_all / tokens_sent == pytest.approx(32 / (32 * (1 - (31 / 32) ** 8)), rel=1e-3)
+    assert picks_all / picks_sent == pytest.approx(32, rel=0.1)
+
+
+def test_redundant_experts_take_memory() -> None:
+    lowered, by = model("DeepSeek-V3"), engine("sglang")
+    kind = lowered.main.experts[0]
+    choice = formats("DeepSeek-V3", "h200-sxm")
+    plain, more = (
+        routed(pool(choice, dp=32, ep=32, redundant_experts=spare), lowered, EVEN, "eplb")
+        for spare in (0, 32)
+    )
+    added = float(weight_bytes(lowered, more, by)) - float(weight_bytes(lowered, plain, by))
+    assert added == pytest.approx(
+        float(kind.layers * expert_weight_bytes(kind, more)) * (1.0 + by.repack_frac), rel=1e-6
+    )
 
 
 def test_rows_of_small_experts_are_padded_to_tiles() -> None:
@@ -116,13 +198,13 @@ def test_rows_of_small_experts_are_padded_to_tiles() -> None:
     at = case("compressed")
     kind = at.system.model.main.experts[0]
     law = replace(engine("generic").law, serial_s=0.0, wave_overhead=0.0)
+    by = replace(engine("generic"), law=law)
     served = without_ceilings(at.design.decode)
-    found = expert_kernel(10.0, kind, served, at.system.sink, 1.0, law)
-    rows = float(rows_per_expert(10.0, kind.top_k, kind.n_experts))
-    active = float(active_share(10.0, kind.top_k, kind.n_experts))
-    padded = ((rows / active) ** 4 + law.tile_rows**4) ** 0.25
+    found = expert_kernel(10.0, kind, served.routing[0], served, at.system.sink, by)
+    active = float(kind.n_experts * active_share(10.0, kind.top_k, kind.n_experts))
     peak = float(found.peak_flops_per_s) * law.expert_compute_frac
     depth = kind.hidden / (kind.hidden + law.depth_half)
+    tiles = active * law.tile_rows / (10.0 * kind.top_k)
     assert float(found.compute_s) == pytest.approx(
-        float(found.flops) * padded / (rows / active) / (peak * depth), rel=1e-6
+        float(found.flops) * tiles / (peak * depth), rel=0.02
     )

@@ -8,7 +8,7 @@ import pytest
 from dse.cost.memory import request_caches
 from dse.cost.step import communication
 from dse.cost.transfer import Link, Route, transfer
-from tests.support import engine, formats, model, pool, replace, target
+from tests.support import engine, formats, model, pool, replace, routed, target
 
 V3 = "DeepSeek-V3"
 H200 = "h200-sxm"
@@ -17,7 +17,7 @@ OUT = (0.0, 1.0, 0.0)
 
 def _terms(tokens: float = 512.0, **degrees: float) -> dict[str, float]:
     lowered = model(V3)
-    served = pool(formats(V3, H200), **degrees)
+    served = routed(pool(formats(V3, H200), **degrees), lowered)
     found = communication(tokens, lowered.main, lowered, served, target(H200), engine("sglang"))
     return {name: float(seconds) for name, seconds in found.items()}
 
@@ -35,7 +35,7 @@ def test_experts_split_by_tensor_need_every_row_as_well() -> None:
 
 def test_a_shared_expert_is_summed_over_its_tensor_ranks() -> None:
     lowered = model(V3)
-    served = pool(formats(V3, H200), tp=4, dp=8, ep=32)
+    served = routed(pool(formats(V3, H200), tp=4, dp=8, ep=32), lowered)
     without = replace(
         lowered.main, experts=tuple(replace(e, has_shared=0.0) for e in lowered.main.experts)
     )
