@@ -65,7 +65,7 @@ def read_counts(path: Path) -> Any:
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except SpecError as error:
-        raise fault("; ".join(one.message for one in error.faults)) from None
+        raise fault(f"{path}: {'; '.join(one.message for one in error.faults)}") from None
     except UnicodeDecodeError:
         raise fault(f"{path}: is not UTF-8 text") from None
     if path.suffix.lower() == ".json":

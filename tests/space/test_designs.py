@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.lower.routing import Choice, lower_routing
 from dse.lower.study import Problem, lower_study
 from dse.space.designs import digit_arrays, gathered, layout, relaxed, row_deployment, row_digits
 from dse.space.grid import Axis, Grid
+from dse.spec.routing import RoutingSpec
 from dse.spec.study import load_study
 
 STUDY = """
@@ -43,15 +45,40 @@ def problems() -> list[Problem]:
     return list(found)
 
 
-PROBLEMS = {problem.mode: problem for problem in problems()}
-MODES = pytest.mark.parametrize("mode", list(PROBLEMS))
+EXPERTS = """
+study: experts
+model: Qwen3-30B-A3B
+hardware: [h100-sxm]
+engine: vllm
+workload: {isl: 1000, osl: 200}
+objective: interactive-chat
+routing: {popularity: {law: gamma, cv: 1.2}, drift: 0.05}
+space:
+  mode: [disaggregated]
+  attention_dp: [4, 8]
+  moe_ep: [1, 4, 8]
+  redundant_experts: [0, 16]
+  expert_placement: [contiguous, eplb]
+  max_batch: [8, 32]
+  prefill: {workers: 2, redundant_experts: [0, 8, 16]}
+"""
+
+
+def expert_problem() -> Problem:
+    [(_, [found])] = lower_study(load_study(EXPERTS)).problems
+    return found
+
+
+PROBLEMS = {problem.mode: problem for problem in problems()} | {"experts": expert_problem()}
+MODES = pytest.mark.parametrize("mode", ["colocated", "disaggregated"])
+ALL = pytest.mark.parametrize("mode", list(PROBLEMS))
 
 
 def leaves(deployment: Any) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(deployment)]
 
 
-@MODES
+@ALL
 @settings(max_examples=20)
 @given(data=st.data())
 def test_a_corner_of_every_simplex_equals_the_table(mode: str, data: st.DataObject) -> None:
@@ -106,7 +133,7 @@ def test_formats_are_those_of_their_dtypes(mode: str) -> None:
                 assert a.reshape(-1)[0] == pytest.approx(b)
 
 
-@MODES
+@ALL
 @pytest.mark.parametrize("longest", [1, 5, 16, 100, 1 << 20])
 def test_a_row_holds_the_designs_of_its_index(mode: str, longest: int) -> None:
     problem = PROBLEMS[mode]
@@ -144,6 +171,25 @@ def test_more_rows_than_32_bits_are_refused() -> None:
     axes = tuple(Axis(f"a{i}", tuple(range(1000))) for i in range(6))
     with pytest.raises(OverflowError, match=str(1000**6)):
         layout(Grid("colocated", axes), 16384)
+
+
+def test_routing_is_that_of_its_ranks_slots_and_placement() -> None:
+    problem = PROBLEMS["experts"]
+    kind = problem.system.model.main.experts[0]
+    wanted = RoutingSpec.model_validate({"popularity": {"law": "gamma", "cv": 1.2}, "drift": 0.05})
+    seen = set()
+    for index in range(0, problem.grid.size, 5):
+        values = problem.grid.values(index)
+        design = gathered(problem.tables, digit_arrays(problem.grid, [index]))
+        for name, served in (("decode", design.decode), ("prefill", design.prefill)):
+            spare = int(values.get(f"{name}.redundant_experts", values.get("redundant_experts", 0)))
+            choice = Choice(int(values["moe_ep"]), spare, str(values["expert_placement"]))
+            expected = lower_routing(kind, wanted, choice)
+            for a, b in zip(leaves(served.routing[0]), leaves(expected), strict=True):
+                assert a.reshape(-1)[0] == b
+            assert float(served.redundant_experts[0]) == spare
+            seen.add(choice)
+    assert len(seen) > 10
 
 
 def test_pools_that_share_a_domain_use_its_links() -> None:
