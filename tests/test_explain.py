@@ -135,6 +135,17 @@ def test_statistics_agree_with_a_drawn_router(tokens: int, top_k: int, n: int) -
     assert found["max"] == pytest.approx(np.median(rows.max(axis=1)), abs=0.4 * spread + 0.5)
 
 
+def test_statistics_of_uneven_experts() -> None:
+    """Two classes of layers: three busy experts of five in one, none in the other."""
+    chances = np.asarray([[0.3, 0.3, 0.3, 0.0, 0.1], [0.2, 0.2, 0.2, 0.2, 0.2]])
+    found = rows_statistics(1000, 1, 5, (chances, np.asarray([0.5, 0.5])))
+    assert found["mean"] == 200
+    assert found["empty_share_frac"] == pytest.approx(0.1)
+    assert found["median"] == pytest.approx(200, abs=6)
+    assert found["p90"] == pytest.approx(308, abs=12)
+    assert found["max"] == pytest.approx((312 + 212) / 2, abs=10)
+
+
 def test_no_tokens_and_all_experts() -> None:
     assert rows_statistics(0, 6, 256)["empty_share_frac"] == 1.0
     assert rows_statistics(0, 6, 256)["max"] == 0
@@ -220,7 +231,7 @@ def test_sentences_name_the_limits(flash: dict[str, Any], llama: dict[str, Any])
     assert "The link moves 1.07 GB per prompt" in text
     text = "\n".join(sentences(flash))
     assert "e+0" not in text
-    assert "(uniform router): mean 1.4" in text
+    assert "router): mean 1.4" in text
     assert "A sliding layer reads 131 kB per query whatever the context." in text
     assert "indexer 128 times as much" in text
 

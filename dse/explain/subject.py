@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ from dse.serving.evaluate import accounts
 from dse.serving.reuse import reused
 from dse.serving.types import Deployment, System
 from dse.space.designs import digit_arrays, gathered
+from dse.spec.routing import RoutingSpec
 from dse.spec.study import Study
 from dse.struct import Array, Scalar
 
@@ -31,6 +32,7 @@ class Subject:
     design: Deployment
     batch: float
     found: Found | None = None  # where cached prompts are found, where the design decides it
+    routing: RoutingSpec = field(default_factory=RoutingSpec)
 
     @classmethod
     def of(cls, study: Study, target: str, resident_requests: float) -> Subject:
@@ -42,7 +44,7 @@ class Subject:
         batch = resident_requests / float(design.decode.replicas)
         prefill_memory, _ = accounts(problem.system, design)
         seen, found = reused(problem.system, design, prefill_memory)
-        return cls(lowered.arch, seen, design, batch, found)
+        return cls(lowered.arch, seen, design, batch, found, study.routing)
 
     @property
     def attention_kinds(self) -> list[Attention]:

@@ -136,6 +136,13 @@ def _experts(experts: Document | None, moe: Document | None) -> Iterator[str]:
             f"{rows['p90']}, fullest {rows['max']}; {_percent(rows['empty_share_frac'])} of the "
             "experts get none."
         )
+        hot = rows["hottest_rank"]
+        ratio = hot["rows"] / max(hot["mean_rank_rows"], 1e-9)
+        if ratio > 1.005:
+            yield (
+                f"The hottest rank gets {_rows(hot['rows'])} rows, {ratio:.2f} times the mean "
+                f"rank's, on {_rows(hot['active_experts'])} of its {_rows(hot['slots'])} experts."
+            )
 
 
 def _rows(rows: float) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.spec.routing import LAW_PARAMETERS, Popularity
+from dse.errors import DseError
+from dse.spec.routing import LAW_PARAMETERS, Popularity, RoutingSpec
 
 Floats = NDArray[np.float64]
 
@@ -72,6 +74,23 @@ def pick_chances(popularity: Popularity, n_experts: int, top_k: int) -> Floats:
         }
         shares = _LAWS[popularity.law](u, **own)[None, :]
     return np.stack([limited_to_one(row, top_k) for row in shares])
+
+
+@lru_cache(maxsize=64)
+def layer_chances(spec: RoutingSpec, n_experts: int, top_k: int) -> tuple[Floats, Floats]:
+    """(pi [layers, E], weight of each layer) of all classes of layers; weights sum to 1.
+
+    Raises DseError where a histogram is of another number of experts.
+    """
+    rows, weights = [], []
+    for one in spec.classes:
+        try:
+            found = pick_chances(one, n_experts, top_k)
+        except ValueError as error:
+            raise DseError(f"routing.popularity: {error}") from None
+        rows.append(found)
+        weights += [one.share / len(found)] * len(found)
+    return np.concatenate(rows), np.asarray(weights) / sum(weights)
 
 
 def limited_to_one(shares: Floats, top_k: int) -> Floats:

@@ -12,9 +12,8 @@ from scipy.optimize import nnls
 
 from dse.cost.routing import EXCESS_RANGE
 from dse.cost.types import ExpertKind, Routing
-from dse.errors import DseError
 from dse.lower.placement import Placed, placed
-from dse.lower.popularity import Floats, pick_chances
+from dse.lower.popularity import Floats, layer_chances
 from dse.spec.routing import RoutingSpec
 
 HOT_NODES: Final = 4
@@ -57,7 +56,7 @@ def lower_routing(kind: ExpertKind, spec: RoutingSpec, choice: Choice) -> Routin
 
 @lru_cache(maxsize=4096)
 def _lowered(n_experts: int, top_k: int, spec: RoutingSpec, choice: Choice) -> Routing:
-    layers, weights = _layers(n_experts, top_k, spec)
+    layers, weights = layer_chances(spec, n_experts, top_k)
     ep, redundant, placement = choice
     supported = placement == "eplb" or redundant == 0
     whole = (n_experts + redundant) % ep == 0 and n_experts + redundant >= ep
@@ -94,20 +93,6 @@ def _lowered(n_experts: int, top_k: int, spec: RoutingSpec, choice: Choice) -> R
         expert_draw=draw,
         supported=float(supported),
     )
-
-
-@lru_cache(maxsize=64)
-def _layers(n_experts: int, top_k: int, spec: RoutingSpec) -> tuple[Floats, Floats]:
-    """(pi [layers, E], weight [layers]); weights sum to 1."""
-    rows, weights = [], []
-    for one in spec.classes:
-        try:
-            found = pick_chances(one, n_experts, top_k)
-        except ValueError as error:
-            raise DseError(f"routing.popularity: {error}") from None
-        rows.append(found)
-        weights += [one.share / len(found)] * len(found)
-    return np.concatenate(rows), np.asarray(weights) / sum(weights)
 
 
 def _pooled(loads: Sequence[Floats], weights: Floats) -> tuple[Floats, Floats]:
