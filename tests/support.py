@@ -25,8 +25,9 @@ from dse.lower.model import lower_model
 from dse.lower.routing import Choice, lower_routing
 from dse.lower.target import lower_engine, lower_target
 from dse.lower.traffic import lower_traffic
+from dse.search import interpret
 from dse.serving.evaluate import evaluate
-from dse.serving.types import GOODPUT, Deployment, Limits, System, Traffic
+from dse.serving.types import GOODPUT, Deployment, Limits, Spread, System, Traffic
 from dse.spec.engine import load_engine
 from dse.spec.hardware import Hardware
 from dse.spec.load import load
@@ -210,19 +211,28 @@ def case(
 
 
 def batched(one: Any, n: int = N) -> Any:
-    """Every number of a pytree as an array of n; a model, whose arrays are its own, stays."""
+    """Every number of a pytree as an array of n; what has arrays of its own stays."""
 
     def wide(x: Any) -> Any:
-        return x if isinstance(x, Model) else np.full(n, x, np.float64)
+        return x if isinstance(x, _WITH_ARRAYS) else np.full(n, x, np.float64)
 
-    return jax.tree.map(wide, one, is_leaf=lambda x: isinstance(x, Model))
+    return jax.tree.map(wide, one, is_leaf=lambda x: isinstance(x, _WITH_ARRAYS))
+
+
+# A model's stacked products and a workload's nodes have axes that are not those of the designs.
+_WITH_ARRAYS = (Model, Spread)
+
+
+def has_own_axes(name: str) -> bool:
+    """Whether a leaf, by its path, belongs to one of these."""
+    return ".model." in name or ".spread." in name or name.endswith(".dispersion")
 
 
 def numbers(tree: Any) -> list[tuple[str, Any]]:
-    """(path, leaf) of every number outside the model."""
+    """(path, leaf) of every number that varies by design."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     named = [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
-    return [(name, leaf) for name, leaf in named if ".model." not in name]
+    return [(name, leaf) for name, leaf in named if not has_own_axes(name)]
 
 
 def scaled(tree: Any, factor: Callable[[str], Any]) -> Any:
@@ -230,7 +240,7 @@ def scaled(tree: Any, factor: Callable[[str], Any]) -> Any:
 
     def one(path: Any, leaf: Any) -> Any:
         name = jax.tree_util.keystr(path)
-        return leaf if ".model." in name else np.asarray(leaf) * factor(name)
+        return leaf if has_own_axes(name) else np.asarray(leaf) * factor(name)
 
     return jax.tree_util.tree_map_with_path(one, tree)
 
@@ -281,16 +291,36 @@ def varied(start: Case, rng: np.random.Generator, spread: float = 0.3) -> Case:
     return Case(out.system, design)
 
 
+def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function run by numpy in double precision: traced once for each structure and shape.
+
+    Compiling the pricing of a deployment takes ten times as long as running it this way.
+    """
+    traced: dict[Any, Any] = {}
+
+    def call(*args: Any) -> Any:
+        shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(args))
+        key = (jax.tree.structure(args), shapes)
+        if key not in traced:
+            traced[key] = interpret.trace(function, *args)
+        program, structure = traced[key]
+        return jax.tree.unflatten(structure, interpret.run(program, *args))
+
+    return call
+
+
 @cache
 def _priced(n_refinements: int) -> Any:
     def call(system: System, design: Deployment) -> Any:
-        return evaluate(system, design, n_refinements)
+        found = evaluate(system, design, n_refinements)
+        # Distributions have an axis of nodes before that of the batch.
+        return replace(found, point=replace(found.point, tails={}))
 
-    return jax.jit(call, compiler_options=QUICK)
+    return interpreted(call)
 
 
 def price(at: Case, n_refinements: int = 6) -> Any:
-    """`evaluate`, compiled: an Outcome with arrays of the batch."""
+    """`evaluate` of a batch: an Outcome with arrays of its length, without the distributions."""
     return spread_out(_priced(n_refinements)(at.system, at.design))
 
 
@@ -298,7 +328,7 @@ def price_few(at: Case, n: int) -> Any:
     """`price` of a case whose arrays hold n points: in the batch that is compiled already."""
 
     def longer(path: Any, leaf: Any) -> Any:
-        return leaf if ".model." in jax.tree_util.keystr(path) else np.resize(leaf, N)
+        return leaf if has_own_axes(jax.tree_util.keystr(path)) else np.resize(leaf, N)
 
     found = price(jax.tree_util.tree_map_with_path(longer, at))
     return jax.tree.map(lambda x: x[:n], found)

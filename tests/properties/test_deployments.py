@@ -16,11 +16,12 @@ from dse.serving.reasons import Reason
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN
 from tests.properties.extremes import EXTREMES
 from tests.support import (
-    QUICK,
     Case,
     N,
     batched,
     case,
+    has_own_axes,
+    interpreted,
     numbers,
     price,
     replace,
@@ -160,14 +161,14 @@ def test_vmap_and_a_loop_agree_with_arrays() -> None:
     at = drawn("dense", "colocated", GOODPUT, 11)
     wide = price(at).metrics
     axes = jax.tree.map(lambda _: 0, at.system)
-    axes = replace(axes, model=jax.tree.map(lambda _: None, at.system.model))
-    mapped = jax.jit(
-        jax.vmap(lambda s, d: evaluate(s, d, 6).metrics, in_axes=(axes, 0)),
-        compiler_options=QUICK,
-    )(at.system, at.design)
+    whole = jax.tree.map(lambda _: None, (at.system.model, at.system.traffic.spread))
+    axes = replace(axes, model=whole[0], traffic=replace(axes.traffic, spread=whole[1]))
+    mapped = interpreted(jax.vmap(lambda s, d: evaluate(s, d, 6).metrics, in_axes=(axes, 0)))(
+        at.system, at.design
+    )
     for name, value in wide.items():
         np.testing.assert_allclose(mapped[name], value, rtol=1e-9, err_msg=name)
-    one = jax.jit(lambda s, d: evaluate(s, d, 6).metrics, compiler_options=QUICK)
+    one = interpreted(lambda s, d: evaluate(s, d, 6).metrics)
     for i in range(0, N, 16):
         single = one(*point(at, i))
         for name, value in wide.items():
@@ -176,10 +177,13 @@ def test_vmap_and_a_loop_agree_with_arrays() -> None:
 
 def point(at: Case, i: int) -> Case:
     """One point of a batch, as scalars."""
-    system = replace(
-        jax.tree.map(lambda x: np.asarray(x).ravel()[i % np.size(x)], at.system),
-        model=at.system.model,
-    )
+
+    def picked(path: Any, leaf: Any) -> Any:
+        if has_own_axes(jax.tree_util.keystr(path)):
+            return leaf
+        return np.asarray(leaf).ravel()[i % np.size(leaf)]
+
+    system = jax.tree_util.tree_map_with_path(picked, at).system
     return Case(system, jax.tree.map(lambda x: x[i], at.design))
 
 
@@ -250,7 +254,7 @@ def extreme(at: Case) -> Case:
 
     def one(path: Any, leaf: Any) -> Any:
         name = jax.tree_util.keystr(path)
-        if ".model." in name:
+        if has_own_axes(name):
             return leaf
         out = np.array(leaf)
         for i in range(N):

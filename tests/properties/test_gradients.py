@@ -22,7 +22,7 @@ from dse.cost.types import DecodeLoad, PrefillLoad
 from dse.serving.evaluate import evaluate
 from dse.serving.types import CLOSED, GOODPUT
 from tests.properties.extremes import EXTREMES
-from tests.support import QUICK, Case, case, limits, numbers, replace, traffic
+from tests.support import QUICK, Case, case, interpreted, limits, numbers, replace, traffic
 
 METRICS = ("goodput_requests_per_s_per_accelerator", "ttft_mean_s", "tpot_mean_s")
 STEP = 1e-4
@@ -86,12 +86,20 @@ def compiled() -> Any:
     def both(at: Case, towards: Case) -> Any:
         return jax.jvp(_metrics, (at,), (towards,))
 
+    return interpreted(both)
+
+
+@cache
+def single_precision() -> Any:
+    def both(at: Case, towards: Case) -> Any:
+        return jax.jvp(_metrics, (at,), (towards,))
+
     return jax.jit(both, compiler_options=QUICK)
 
 
 @cache
 def plain() -> Any:
-    return jax.jit(_metrics, compiler_options=QUICK)
+    return interpreted(_metrics)
 
 
 POINTS = [
@@ -122,10 +130,10 @@ def test_derivatives_equal_central_differences(family: str, mode: str, kind: str
 
 def test_single_precision_derivatives_are_finite_and_agree() -> None:
     at, towards, names = repeated(inner(*POINTS[0]))
-    exact = jax.device_get(compiled()(at, towards)[1])
+    exact = compiled()(at, towards)[1]
     with jax.enable_x64(False):
         single = jax.tree.map(np.float32, (at, towards))
-        slopes = jax.device_get(compiled()(*single)[1])
+        slopes = jax.device_get(single_precision()(*single)[1])
     for metric, want, got in zip(METRICS, exact, slopes, strict=True):
         assert np.asarray(got).dtype == np.float32
         assert np.all(np.isfinite(got)), metric
@@ -168,10 +176,8 @@ def test_derivatives_of_a_step_with_experts_drafts_and_compressed_caches() -> No
 
     arguments = (at.design.decode, at.system.sink, at.system.sink_engine, prefill, decode)
     start, towards, names = repeated(arguments)
-    seconds, slopes = jax.jit(lambda x, dx: jax.jvp(total, (x,), (dx,)), compiler_options=QUICK)(
-        start, towards
-    )
-    alone = jax.jit(total, compiler_options=QUICK)
+    seconds, slopes = interpreted(lambda x, dx: jax.jvp(total, (x,), (dx,)))(start, towards)
+    alone = interpreted(total)
 
     def moved(by: float) -> np.ndarray:
         return np.asarray(alone(jax.tree.map(lambda x, d: x + by * d, start, towards)))

@@ -11,7 +11,6 @@ import pytest
 from dse.serving import disaggregated
 from dse.serving.evaluate import accounts
 from dse.serving.types import CLOSED, FULL, GOODPUT
-from dse.serving.waiting import pool_wait
 from tests.support import Case, batched, case, limits, price_few, replace, traffic
 
 POINTS = 8
@@ -123,17 +122,3 @@ def test_a_prompt_alone_takes_its_chunks_one_after_the_other() -> None:
     step_s = disaggregated.prompt_step(staged).total_s
     alone = disaggregated.front(staged).alone_s
     np.testing.assert_allclose(alone, np.asarray(step_s) * (3 + 1) / 2, rtol=1e-9)
-
-
-def test_waiting_for_one_worker_is_that_of_the_pollaczek_khinchine_formula() -> None:
-    for rho, cv in ((0.3, 0.0), (0.8, 1.0), (0.9, 0.5)):
-        found = float(pool_wait(rho / 2.0, 2.0, cv, 1.0))
-        assert found == pytest.approx((1 + cv**2) / 2 * rho / (1 - rho) * 2.0)
-
-
-def test_more_workers_wait_less_at_the_same_load() -> None:
-    one, four = (float(pool_wait(0.8 * c / 2.0, 2.0, 1.0, c)) for c in (1.0, 4.0))
-    assert four < one / 3
-    # M/M/4 at 0.8 by Erlang's formula
-    erlang = 0.5964 / (4 * (1 - 0.8) / 2.0)
-    assert four == pytest.approx(erlang, rel=0.05)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dse.serving.solve import Priced, Problem, operating_point
-from dse.serving.waiting import gated_wait
 
 
 def price(theta: Any, batch: jax.Array) -> Priced:
@@ -99,28 +98,3 @@ def test_more_refinements_never_move_away() -> None:
     ]
     assert errors[0] >= errors[1] >= errors[2]
     assert errors[2] < 1e-3 * exact
-
-
-def simulated_gate(
-    rate: float, work: float, step: float, n: int, rng: np.random.Generator
-) -> float:
-    """Mean time from arrival to first token less a prompt's own, when a step takes all who wait."""
-    arrivals = np.cumsum(rng.exponential(1.0 / rate, n))
-    now, i, waits = 0.0, 0, []
-    while i < arrivals.size:
-        waiting = np.searchsorted(arrivals, now, side="right")
-        length = step + work * (waiting - i)
-        if waiting > i:
-            waits.append(now + length - arrivals[i:waiting] - step - work)
-        i, now = int(waiting), now + length
-    return float(np.concatenate(waits).mean())
-
-
-@pytest.mark.parametrize("rho", [0.2, 0.5, 0.8])
-def test_the_gated_wait_against_a_queue_played_event_by_event(rho: float) -> None:
-    step, work = 0.02, 0.05
-    rate = rho / work
-    played = simulated_gate(rate, work, step, int(75_000 * rho), np.random.default_rng(2))
-    # prompts far smaller than a chunk budget: all who wait are taken at once
-    found = float(gated_wait(rate, work, 0.0, step, 1e-3))
-    assert found == pytest.approx(played, rel=0.08)

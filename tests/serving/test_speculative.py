@@ -15,7 +15,7 @@ from dse.cost.memory import request_caches, weight_bytes
 from dse.cost.step import StepCost, step
 from dse.cost.types import DecodeLoad, Model, Pool, PrefillLoad
 from dse.serving.speculative import accepted_length
-from tests.support import QUICK, SOME, Case, case, replace
+from tests.support import SOME, Case, case, interpreted, replace
 
 LENGTHS = np.asarray([0.0, 1.0, 2.0, 3.0, 5.0])
 
@@ -33,7 +33,7 @@ def _compiled() -> Any:
         alone = step(model, pool, at.sink, at.sink_engine, decode=load)
         return with_prompt, alone
 
-    return jax.jit(both, compiler_options=QUICK)
+    return interpreted(both)
 
 
 def costs(model: Model, draft_tokens: Any, batch: Any) -> tuple[StepCost, StepCost]:
