@@ -13,14 +13,17 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from dse.errors import Fault, SpecError
 from dse.spec.yaml_source import read_bytes
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 _REQUIRED = ("id", "mode", "model", "hardware", "engine", "isl_tokens", "osl_tokens", "concurrency")
 _COLOCATED = ("attention_tp",)
@@ -158,6 +161,31 @@ def read_rows(path: str | Path) -> list[Row]:
 
     Raises SpecError with every faulty cell as file:line: column.
     """
+    return read_models(Row, path, _REQUIRED)
+
+
+def read_header(path: str | Path) -> list[str]:
+    """The column names of a CSV file. Raises SpecError where it has no rows."""
+    return list(_records(path, ())[1].fieldnames or ())
+
+
+def read_models(kind: type[_Model], path: str | Path, required: Sequence[str]) -> list[_Model]:
+    """Every row of a CSV file as one kind of model. Raises SpecError as `read_rows` does."""
+    numbers, reader = _records(path, required)
+    rows, faults = [], []
+    for line, record in zip(numbers, reader, strict=False):
+        row = _row(kind, record)
+        if isinstance(row, kind):
+            rows.append(row)
+        else:
+            faults += [Fault(str(path), line, None, at, message) for at, message in row]
+    if faults:
+        raise SpecError(faults)
+    return rows
+
+
+def _records(path: str | Path, required: Sequence[str]) -> tuple[list[int], csv.DictReader[str]]:
+    """(line numbers of the rows, a reader of them)."""
     if Path(path).is_dir():
         raise SpecError.of("is a folder; expected a CSV file", file=str(path))
     text = read_bytes(path).decode("utf-8-sig", errors="replace")
@@ -167,26 +195,17 @@ def read_rows(path: str | Path) -> list[Row]:
         raise SpecError.of("no rows: expected a header line and at least one row", file=str(path))
     reader = csv.DictReader(io.StringIO("\n".join(line for _, line in numbered)))
     header = reader.fieldnames or []
-    missing = [name for name in _REQUIRED if name not in header]
+    missing = [name for name in required if name not in header]
     if missing:
         where = Fault(str(path), numbered[0][0], None, "", f"missing columns: {', '.join(missing)}")
         raise SpecError([where])
-    rows, faults = [], []
-    for (line, _), record in zip(numbered[1:], reader, strict=False):
-        row = _row(record)
-        if isinstance(row, Row):
-            rows.append(row)
-        else:
-            faults += [Fault(str(path), line, None, at, message) for at, message in row]
-    if faults:
-        raise SpecError(faults)
-    return rows
+    return [line for line, _ in numbered[1:]], reader
 
 
-def _row(record: dict[str, Any]) -> Row | list[tuple[str, str]]:
+def _row(kind: type[_Model], record: dict[str, Any]) -> _Model | list[tuple[str, str]]:
     cells = {key: value for key, value in record.items() if isinstance(value, str) and value != ""}
     try:
-        return Row.model_validate(cells)
+        return kind.model_validate(cells)
     except ValidationError as error:
         return [(".".join(map(str, one["loc"])), _message(one)) for one in error.errors()]
 
