@@ -61,6 +61,8 @@ FLAGS: Final = (
     Flag("--tp", "space.attention_tp", int, "Attention tensor parallelism."),
     Flag("--dp", "space.attention_dp", int, "Attention data parallelism."),
     Flag("--ep", "space.moe_ep", int, "Expert parallelism."),
+    Flag("--redundant-experts", "space.redundant_experts", int, "Further expert slots, all ranks."),
+    Flag("--expert-placement", "space.expert_placement", str, "contiguous, random or eplb."),
     Flag("--pp", "space.pp", int, "Pipeline stages."),
     Flag("--replicas", "space.replicas", int, "Replicas."),
     Flag("--batch", "space.max_batch", int, "Decoding requests of one replica."),
