@@ -69,9 +69,12 @@ def decode_step(s: Setting, batch: Scalar) -> StepCost:
     return step(s.model, s.pool, s.target, s.engine, decode=load)
 
 
-def prompt_step(s: Setting, batch: Scalar) -> StepCost:
-    """A step that carries a chunk: alone, or with B decoding requests where the engine mixes."""
-    prefill = chunk_load(s.traffic, s.pool)
+def prompt_step(s: Setting, batch: Scalar, prompt: Traffic | None = None) -> StepCost:
+    """A step that carries a chunk: alone, or with B decoding requests where the engine mixes.
+
+    `prompt` has the length of the chunk's prompt; those who decode keep that of all traffic.
+    """
+    prefill = chunk_load(s.traffic if prompt is None else prompt, s.pool)
     if s.engine.mixes_phases:
         decode = decode_load(batch, s.traffic, s.pool)
         return step(s.model, s.pool, s.target, s.engine, prefill=prefill, decode=decode)
@@ -89,8 +92,7 @@ def _price(s: Setting, batch: Array) -> Priced:
     shared = 1.0 if s.engine.mixes_phases else 0.0
 
     def of_prompt(traffic: Traffic) -> tuple[Array, Array, Array]:
-        at = s._replace(traffic=traffic)
-        chunk = prompt_step(at, batch)
+        chunk = prompt_step(s, batch, traffic)
         share = chunks(traffic, s.pool) / (s.pool.dp * s.pool.pp)
         work = (jnp.asarray(chunk.total_s) - shared * decode_s) * share
         # Loading cached blocks goes beside computing: the busier of the two counts.
