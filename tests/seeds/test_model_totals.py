@@ -16,7 +16,7 @@ from dse.arch.counts import (
     total_parameters,
 )
 from dse.cost.memory import request_caches, weight_bytes
-from tests.support import engine, formats, model, pool
+from tests.support import engine, formats, model, pool, routed
 
 MIB = 2**20
 # bf16, whole model, before tensor parallelism
@@ -110,7 +110,7 @@ def test_the_draft_layer_is_beside_the_total() -> None:
 
 @pytest.mark.parametrize("name", ["Llama-3.1-70B", "Mixtral-8x7B", "Qwen3-235B-A22B"])
 def test_the_weights_of_one_rank_are_all_parameters_at_two_bytes(name: str) -> None:
-    served = pool(formats(name, "h200-sxm", "bf16", "bf16", "bf16"))
+    served = routed(pool(formats(name, "h200-sxm", "bf16", "bf16", "bf16")), model(name))
     plain = engine("vllm", repack_frac=0.0)
     found = float(weight_bytes(model(name), served, plain))
     assert found == pytest.approx(2.0 * total_parameters(load_model(name)), rel=1e-3)
