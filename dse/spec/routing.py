@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import BeforeValidator, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BeforeValidator,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from dse.spec.base import FAULT, Location, Spec, fault, folder_of, unknown_name
 from dse.spec.histogram import Counts, checked_counts, read_counts
@@ -36,6 +43,12 @@ Share = Annotated[float, Quantity("count", 1e-6, 1e9)]
 
 def _number(low: float, high: float, *, zero: bool = False) -> Any:
     return Quantity("count", low, high, zero=zero)
+
+
+_ROW_SCHEMA: Final = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2}
+_COUNTS_SCHEMA: Final = {
+    "anyOf": [_ROW_SCHEMA, {"type": "array", "items": _ROW_SCHEMA, "minItems": 1}]
+}
 
 
 class Popularity(Spec):
@@ -98,6 +111,18 @@ class Popularity(Spec):
         if self.law != "measured" and self.counts is not None:
             yield ("counts",), f"found counts and law {self.law}; expected one of them"
 
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        block = dict(handler.resolve_ref_schema(handler(schema)))
+        keys = {**block["properties"], "file": {"type": "string"}, "counts": _COUNTS_SCHEMA}
+        keys["law"] = {"enum": list(LAWS)}
+        named = [{"required": [key]} for key in keys if key != "share"]
+        block.update(properties=keys, anyOf=named)
+        block.pop("required", None)
+        return {"anyOf": [{"enum": list(LAWS)}, _COUNTS_SCHEMA, block]}
+
     @property
     def label(self) -> str:
         """The law and its parameters in a few words."""
@@ -142,6 +167,17 @@ def _as_classes(raw: Any) -> Any:
     raise fault(f"found {describe(raw)}; expected a law, a block, or counts per expert")
 
 
+class _OneOrClasses:
+    """JSON Schema of one popularity, or of a list of them with their shares of the layers."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        item = handler(schema)["items"]
+        several = {"type": "array", "items": item, "minItems": 1, "maxItems": _MAX_CLASSES}
+        return {"anyOf": [item, several]}
+
+
 def default_popularity() -> tuple[Popularity, ...]:
     """Classes of layers as recorded for DeepSeek-R1: calm, typical and hot."""
     return tuple(Popularity(law="lognormal", sigma=s, share=share) for share, s in _SOURCE)
@@ -155,7 +191,9 @@ class RoutingSpec(Spec):
     traffic has moved since it was made.
     """
 
-    popularity: Annotated[tuple[Popularity, ...], BeforeValidator(_as_classes)] = ()
+    popularity: Annotated[
+        tuple[Popularity, ...], BeforeValidator(_as_classes), _OneOrClasses()
+    ] = ()
     overdispersion: Annotated[float, _number(1.0, 100.0)] = 2.0
     drift: Annotated[float, _number(1e-6, 10.0, zero=True)] = 0.1
 

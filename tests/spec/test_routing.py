@@ -12,6 +12,8 @@ from dse.errors import SpecError
 from dse.spec.load import load
 from dse.spec.plain import plain_data
 from dse.spec.routing import RoutingSpec
+from dse.spec.schema import schema_for
+from tests.spec.json_schema import accepts
 
 
 def faults(text: str, folder: Path | None = None) -> list[str]:
@@ -140,3 +142,22 @@ def test_faulty_files_are_named(tmp_path: Path, name: str, text: str, said: str)
     [found] = faults(f"popularity: {{file: {name}}}", tmp_path)
     assert said in found
     assert name in found
+
+
+@pytest.mark.parametrize(
+    ("routing", "valid"),
+    [
+        ({"popularity": "gamma"}, True),
+        ({"popularity": [1, 2, 3]}, True),
+        ({"popularity": {"cv": 1.2}}, True),
+        ({"popularity": {"file": "counts.csv"}}, True),
+        ({"popularity": ["uniform", {"sigma": 1, "share": 2}]}, True),
+        ({"popularity": "gama"}, False),
+        ({"popularity": 3}, False),
+        ({"popularity": {"share": 1}}, False),
+    ],
+)
+def test_an_editor_sees_the_same(routing: dict[str, Any], valid: bool) -> None:
+    study = {"study": "x", "model": "m", "hardware": "h", "engine": "vllm", "objective": "o"}
+    study |= {"workload": {"isl": 1, "osl": 2}, "routing": routing}
+    assert accepts(schema_for("study"), study) is valid
