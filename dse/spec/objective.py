@@ -32,6 +32,8 @@ PromiseKey = Literal[
 ]
 # What one request must meet; with attainment_frac, the share of requests that must.
 RequestKey = Literal["ttft", "tpot", "itl", "e2e"]
+# One literal, not a union: a key that is none of them is one fault, with the nearest of them all.
+LimitKey = Literal[PromiseKey, RequestKey]
 REQUEST_KEYS: Final[tuple[str, ...]] = get_args(RequestKey)
 PROMISE_KEYS: Final[tuple[str, ...]] = get_args(PromiseKey)
 
@@ -56,7 +58,7 @@ class Objective(Spec):
     description: str = ""
     maximize: MetricName | None = None
     minimize: MetricName | None = None
-    promises: dict[PromiseKey | RequestKey, LimitS] = Field(default_factory=dict)
+    promises: dict[LimitKey, LimitS] = Field(default_factory=dict)
     attainment_frac: Annotated[float, Quantity("frac", 1e-6, 1.0)] | None = None
     source: str = ""
 

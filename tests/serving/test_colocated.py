@@ -10,8 +10,9 @@ import pytest
 from dse.serving import colocated
 from dse.serving.evaluate import accounts
 from dse.serving.reasons import Reason
+from dse.serving.replica import MOST_SLOTS_FRAC, flow
 from dse.serving.speculative import accepted_length
-from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Traffic
+from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Traffic
 from tests.support import NO_LIMIT, Case, batched, case, limits, price_few, replace, traffic
 
 POINTS = 8
@@ -73,7 +74,7 @@ def test_little_and_the_formula_for_the_first_token_agree_until_slots_bind() -> 
     s = settings_of(start)
     batch = found.point.resident_requests
     priced = colocated._price(s, batch)
-    formula = colocated.flow(s, batch, (priced.decode_s, priced.prompt_s)).ttft_s
+    formula = flow(colocated.load_of(s, batch, (priced.decode_s, priced.prompt_s))).ttft_s
     np.testing.assert_allclose(found.metrics["ttft_mean_s"], formula, rtol=1e-4)
 
 
@@ -132,9 +133,7 @@ def test_no_step_takes_more_prompt_tokens_than_its_budget() -> None:
 def test_goodput_stops_where_a_promise_binds() -> None:
     start = at(GOODPUT, limits(tpot_mean_s=0.03), max_batch=4096, chunk_tokens=8192)
     tight = np.linspace(0.012, 0.03, POINTS)
-    start = start._replace(
-        system=replace(start.system, limits=replace(start.system.limits, tpot_mean_s=tight))
-    )
+    start = start._replace(system=replace(start.system, limits=Limits({"tpot": tight})))
     found = price8(start)
     np.testing.assert_allclose(found.metrics["tpot_mean_s"], tight, rtol=1e-6)
     assert np.all(np.diff(found.metrics["requests_per_s"]) > 0)
@@ -142,11 +141,24 @@ def test_goodput_stops_where_a_promise_binds() -> None:
 
 def test_goodput_stops_at_the_slots_where_no_promise_binds() -> None:
     found = price8(at(GOODPUT, max_batch=16))
-    slots = found.point.slots
-    np.testing.assert_allclose(slots, 16.0)
-    batch = found.point.resident_requests
-    # requests come by chance: room for 2.33 standard deviations is kept
-    np.testing.assert_allclose(batch + 2.33 * np.sqrt(batch), 16.0, rtol=1e-6)
+    np.testing.assert_allclose(found.point.slots, 16.0)
+    np.testing.assert_allclose(found.point.resident_requests, 16.0 * MOST_SLOTS_FRAC, rtol=1e-6)
+    # nothing is promised: that most requests wait for a slot is no reason to take fewer
+    assert np.all(np.asarray(found.point.slot_wait_frac) > 0.5)
+
+
+def test_waiting_for_a_slot_is_part_of_a_promised_first_token() -> None:
+    slots = np.asarray([4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0])
+    start = at(GOODPUT, limits(ttft_mean_s=0.1))
+    served = replace(start.design.decode, max_batch=slots)
+    found = price8(start._replace(design=replace(start.design, decode=served)))
+    np.testing.assert_allclose(found.metrics["ttft_mean_s"], 0.1, rtol=1e-3)
+    # a promise on the first token leaves slots free, a smaller share the more there are
+    free = 1.0 - np.asarray(found.point.resident_requests) / slots
+    assert np.all(free > 1.0 - MOST_SLOTS_FRAC)
+    assert np.all(np.diff(free) < 0.0)
+    chance = np.asarray(found.point.slot_wait_frac)
+    assert np.all((chance > 0.0) & (chance < 0.5))
 
 
 def test_a_promise_that_no_load_keeps_is_missed_with_its_factor() -> None:

@@ -10,7 +10,7 @@ import pytest
 from dse.serving.evaluate import accounts
 from dse.serving.feasible import degrees_fit
 from dse.serving.reasons import Reason, describe
-from tests.support import Case, batched, case, formats, limits, model, pool, price, replace
+from tests.support import Case, batched, case, formats, limits, model, pool, price, replace, routed
 
 
 def judged(at: Case) -> tuple[Reason, float]:
@@ -39,7 +39,7 @@ def judged(at: Case) -> tuple[Reason, float]:
 def test_degrees_that_divide_what_they_split(
     name: str, degrees: dict[str, float], fits: bool
 ) -> None:
-    served = pool(formats(name, "h200-sxm"), **degrees)
+    served = routed(pool(formats(name, "h200-sxm"), **degrees), model(name))
     assert bool(degrees_fit(model(name), served)) is fits
 
 

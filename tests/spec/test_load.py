@@ -153,11 +153,11 @@ def test_files_that_were_read_are_listed_with_their_fingerprints(tmp_path: Path)
 
 def test_faults_of_a_file_that_is_referred_to_name_that_file(tmp_path: Path) -> None:
     goal = tmp_path / "goal.yaml"
-    goal.write_text("maximize: requests_per_s\npromises:\n  ttft: 2 s\n")
+    goal.write_text("maximize: requests_per_s\npromises:\n  ttft_p95: 2 s\n")
     path = tmp_path / "s.yaml"
     path.write_text("objective: goal.yaml\nstudy: 5\n")
     found = faults(Study, path)
-    assert str(found[-1]).startswith(f"{goal}:3:3: promises.ttft: unknown key 'ttft'")
+    assert str(found[-1]).startswith(f"{goal}:3:3: promises.ttft_p95: unknown key 'ttft_p95'")
     assert found[0].file == str(path)
 
 

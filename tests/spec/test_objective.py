@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dse.spec.load import load_spec
 from dse.spec.metrics import METRICS
-from dse.spec.objective import PROMISE_KEYS, Objective
+from dse.spec.objective import PROMISE_KEYS, REQUEST_KEYS, Objective
 from tests.spec.samples import fault, faults
 
 GOODPUT = "goodput_requests_per_s_per_accelerator"
@@ -67,7 +67,7 @@ def test_faulty_goal_is_one_fault(data: dict[str, Any], path: str, said: str) ->
 @pytest.mark.parametrize(
     ("key", "limit", "said"),
     [
-        ("ttft", "2 s", "unknown key 'ttft'; did you mean 'ttft_mean'"),
+        ("ttft_max", "2 s", "unknown key 'ttft_max'; did you mean 'ttft_mean'"),
         ("ttft_p95", "2 s", "did you mean 'ttft_p50', 'ttft_p90' or 'ttft_p99'"),
         ("tpot_mean", 5000, "found 5000, implausibly large; did you mean 5 s?"),
         ("tpot_mean", "2 h", "implausibly large"),
@@ -85,12 +85,37 @@ def test_faulty_promise_is_one_fault(key: str, limit: object, said: str) -> None
 
 
 def test_both_goals_and_a_bad_promise_are_reported_together() -> None:
-    data = {"maximize": GOODPUT, "minimize": "nothing", "promises": {"ttft": 1}}
+    data = {"maximize": GOODPUT, "minimize": "nothing", "promises": {"ttft_max": 1}}
     assert [one.path for one in faults(Objective, data)] == [
         "minimize",
-        "promises.ttft",
+        "promises.ttft_max",
         "minimize",
     ]
+
+
+def test_limits_on_single_requests_are_apart_from_those_on_all() -> None:
+    promises = {"ttft": "500 ms", "e2e": 9, "ttft_mean": 1, "itl_p90": "20 ms"}
+    goal = load(promises=promises, attainment_frac="90 %")
+    assert goal.request_limits() == {"ttft": 0.5, "e2e": 9.0}
+    assert goal.mean_limits() == {"ttft": 1.0}
+    assert goal.percentile_limits() == {"itl_p90": 0.02}
+    assert goal.attainment_frac == 0.9
+
+
+@pytest.mark.parametrize("key", REQUEST_KEYS)
+def test_a_limit_on_single_requests_needs_the_share_that_must_meet_it(key: str) -> None:
+    found = fault(Objective, {"maximize": GOODPUT, "promises": {"ttft_p99": 3, key: 1}})
+    assert found.path == f"promises.{key}"
+    assert "expected attainment_frac with it" in found.message
+    assert "_mean, _p50, _p90, _p99" in found.message
+
+
+@pytest.mark.parametrize("promises", [{}, {"ttft_mean": 2, "tpot_p99": "50 ms"}])
+def test_a_share_of_requests_needs_limits_on_single_requests(promises: dict[str, Any]) -> None:
+    data = {"maximize": GOODPUT, "promises": promises, "attainment_frac": 0.9}
+    found = fault(Objective, data)
+    assert found.path == "attainment_frac"
+    assert "expected such limits among the promises: ttft, tpot, itl, e2e" in found.message
 
 
 def test_every_promise_is_about_a_metric() -> None:

@@ -55,6 +55,13 @@ def test_shipped_file_passes_its_schema_and_the_check(kind: str, path: Path) -> 
         {"engine": {"name": "vllm", "layer_s": "40 us"}},
         {"workload": {"isl": "4096 tokens", "osl": {"mean": 5, "cv": 1}, "concurrency": 8}},
         {"workload": "azure-code", "objective": "interactive-chat"},
+        {
+            "objective": {
+                "maximize": "requests_per_s",
+                "promises": {"ttft": 1, "tpot_p99": "50 ms"},
+                "attainment_frac": 0.9,
+            }
+        },
         {"space": {"max_batch": {"log2": [1, 8]}, "pp": [1, 2], "kv_dtype": "fp8"}},
         {"space": {"mode": "disaggregated", "decode": {"workers": {"range": [1, 4, 1]}}}},
     ],
@@ -82,7 +89,7 @@ def test_schema_accepts_what_loads(changes: dict[str, Any]) -> None:
         {"workload": {"isl": 0, "osl": 5}},
         {"workload": {"isl": 5}},
         {"objective": {"maximize": "goodput"}},
-        {"objective": {"maximize": "requests_per_s", "promises": {"ttft": 1}}},
+        {"objective": {"maximize": "requests_per_s", "promises": {"ttft_p95": 1}}},
         {"engine": {"name": "vllm", "layer_ss": 1}},
         {"budget": {"accelerators": -1}},
     ],
