@@ -83,6 +83,11 @@ def is_audited(header: list[str]) -> bool:
     return {"scenario", "requests_per_s", "n_gpus"} <= set(header)
 
 
+def is_log(header: list[str]) -> bool:
+    """Whether a file with these columns holds requests one by one."""
+    return {"arrival_s", "input_toks", "output_toks", "ttft_s"} <= set(header)
+
+
 def read_audited(path: str | Path) -> list[AuditedRow]:
     """Every row of a CSV file. Raises SpecError with every faulty cell as file:line: column."""
     rows: list[Any] = read_models(AuditedRow, path, REQUIRED)

@@ -55,20 +55,47 @@ def validate(
         ),
     ] = None,
 ) -> None:
-    """Predict measured deployments and say how far off the predictions are."""
+    """Predict measured deployments and say how far off the predictions are.
+
+    Files with the columns of MLPerf Inference runs (scenario, requests_per_s, n_gpus) are compared
+    by the rate at their limits; files with requests one by one (arrival_s, input_toks, ttft_s) are
+    played.
+    """
+    from dse.calibrate.audited_rows import is_audited, is_log
+    from dse.calibrate.rows import read_header
+    from dse.cli.validate_kinds import validate_audited, validate_logs
+    from dse.report.atomic import require_writable
+
+    header = read_header(rows)
+    for place in (out, predictions.parent if predictions else None):
+        if place is not None:
+            require_writable(place)
+    if is_audited(header):
+        validate_audited(session, rows, predictions, by or [], out)
+        return
+    if is_log(header):
+        validate_logs(session, rows, predictions, by or [], out)
+        return
+    _validate_means(session, rows, predictions, by, out)
+
+
+def _validate_means(
+    session: Session,
+    rows: Path,
+    predictions: Path | None,
+    by: list[str] | None,
+    out: Path | None,
+) -> None:
     from dse.calibrate.document import GROUPS, predictions_csv, validation_document
     from dse.calibrate.predict import predict
     from dse.calibrate.rows import read_rows
     from dse.cli.cache import use_compilation_cache
     from dse.cli.json_output import dumps
     from dse.cli.progress import progress_bar
-    from dse.report.atomic import require_writable, write_text
+    from dse.report.atomic import write_text
 
-    groups = [_group(name, list(GROUPS)) for name in by or []]
+    groups = [group_named(name, list(GROUPS)) for name in by or []]
     measured = read_rows(rows)
-    for place in (out, predictions.parent if predictions else None):
-        if place is not None:
-            require_writable(place)
     use_compilation_cache()
     done = 0
     with progress_bar(session, "rows", len(measured)) as show:
@@ -91,7 +118,8 @@ def validate(
     session.emit(document, lambda console: _draw(console, document, groups))
 
 
-def _group(name: str, known: list[str]) -> str:
+def group_named(name: str, known: list[str]) -> str:
+    """A group of `--by`. Raises DseError with the nearest."""
     if name not in known:
         raise DseError(f"--by: found {name!r}{did_you_mean(name, known)} Known: {', '.join(known)}")
     return name
@@ -122,6 +150,11 @@ def _draw(out: Console, document: dict[str, Any], groups: list[str]) -> None:
     for name in groups:
         own = [row for one, found in document["by"][name].items() for row in _rows(one, found)]
         out.print(rows_table(own, columns, title=f"By {name}, in %"))
+    draw_refusals(out, document)
+
+
+def draw_refusals(out: Console, document: dict[str, Any]) -> None:
+    """Reasons with the number of rows that each refuses."""
     counts: dict[str, int] = {}
     for refused in document["refused"]:
         counts[refused["reason"]] = counts.get(refused["reason"], 0) + 1
