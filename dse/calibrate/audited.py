@@ -47,7 +47,7 @@ from dse.struct import replace
 _NO_LIMIT: Final = 1e9
 _REFINEMENTS: Final = 5
 _ROUTING: Final = RoutingSpec()
-_SPREAD_SHARES: Final = (*np.linspace(0.0, 0.9, 19), 0.95, 0.98, 0.99, 0.995, 0.999, 1.0)
+_SPREAD_SHARES: Final = (*np.linspace(0.0, 0.9, 19), 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 1.0)
 _DENSE_PARTS: Final = ("attention", "mlp", "shared_expert", "expert")
 # Limits are said to bind where a measured percentile comes this near to one of them.
 _NEAR_FRAC: Final = 0.7
@@ -84,7 +84,10 @@ def spread_lengths(mean: float, most: float) -> dict[str, float]:
         b = 0.5 * (low + high)
         low, high = (b, high) if _mean_of_exponential(b) < wanted else (low, b)
     shares = np.asarray(_SPREAD_SHARES)
-    x = shares if abs(b) < 1e-6 else np.log1p(shares * np.expm1(b)) / b
+    # Of the last share the logarithm would be that of a rounded zero where b is far below zero.
+    inner = shares[:-1]
+    x = inner if abs(b) < 1e-6 else np.log1p(inner * np.expm1(b)) / b
+    x = np.append(x, 1.0)
     return {
         f"p{100.0 * u:.6g}": 1.0 + float(v) * (most - 1.0) for u, v in zip(shares, x, strict=True)
     }

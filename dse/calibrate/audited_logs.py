@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 REQUIRED: Final = ("model", "arrival_s", "input_toks", "output_toks", "ttft_s", "tpot_s")
 _CHUNK_TOKENS: Final = 2048.0
-_ROUNDS: Final = 4  # of matching the mean TPOT: it depends on the steps nearly in proportion
+_ROUNDS: Final = 3  # of matching the mean TPOT: it depends on the steps nearly in proportion
 _STATISTICS: Final = {"mean": None, "p50": 0.5, "p90": 0.9, "p99": 0.99}
 # Checkpoints that differ in weights alone.
 _SAME_SHAPES: Final = {"Qwen3-30B-A3B-Instruct-2507": "Qwen3-30B-A3B"}
