@@ -37,9 +37,11 @@ def normal_density(z: Scalar) -> Array:
 def gamma_tail(y: Scalar, mean: Scalar, variance: Scalar) -> Array:
     """P(Y > y) of a gamma variable by its mean and variance."""
     centre = jnp.maximum(jnp.asarray(mean), _TINY)
-    relative = jnp.maximum(variance / (centre * centre), _LEAST_VARIATION)
+    # Its square would be differentiated by its fourth power, which single precision does not hold.
+    inverse = 1.0 / centre
+    relative = jnp.maximum(variance * inverse * inverse, _LEAST_VARIATION)
     above = y > 0.0
-    ratio = jnp.where(above, y, centre) / centre
+    ratio = jnp.where(above, y, centre) * inverse
     root = jnp.exp(jnp.log(jnp.maximum(ratio, _TINY)) / 3.0)
     z = 3.0 * (root - 1.0 + relative / 9.0) * jax.lax.rsqrt(relative)
     return jnp.where(above, normal_cdf(-jnp.clip(z, -8.0, 8.0)), 1.0)
