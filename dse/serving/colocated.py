@@ -85,29 +85,33 @@ def _price(s: Setting, batch: Array) -> Priced:
     """Steps at B; w = chunks * (step with the chunk - step without) / (dp pp), per request.
 
     For open loads the decode step is priced at 1.2 B as well: its slope says how much the number of
-    decoding requests scatters. A prompt is priced at each length of `Spread.prompt_points`.
+    decoding requests scatters. A prompt is priced at each length of `Spread.prompt_points`; after
+    its times comes the share of them that goes to experts, whose rows come from all ranks.
     """
     decode = decode_step(s, batch)
     decode_s = jnp.asarray(decode.total_s)
     shared = 1.0 if s.engine.mixes_phases else 0.0
 
-    def of_prompt(traffic: Traffic) -> tuple[Array, Array, Array]:
+    def of_prompt(traffic: Traffic) -> tuple[Array, ...]:
         chunk = prompt_step(s, batch, traffic)
         share = chunks(traffic, s.pool) / (s.pool.dp * s.pool.pp)
-        work = (jnp.asarray(chunk.total_s) - shared * decode_s) * share
+        more_s = jnp.asarray(chunk.total_s) - shared * decode_s
+        experts_s = jnp.asarray(chunk.terms.experts - shared * decode.terms.experts)
+        spread = jnp.clip(experts_s / jnp.maximum(more_s, 1e-9), 0.0, 1.0)
+        work = more_s * share
         # Loading cached blocks goes beside computing: the busier of the two counts.
         work = jnp.maximum(work, traffic.loading_s / (s.pool.dp * s.pool.pp))
         moved = jnp.maximum(chunk.bytes - shared * decode.bytes, 0.0)
-        return work, jnp.asarray(chunk.flops - shared * decode.flops), moved
+        return work, jnp.asarray(chunk.flops - shared * decode.flops), moved, spread
 
-    prompt_s, flops, moved = at_points(s.traffic, of_prompt)
+    prompt_s, flops, moved, spread = at_points(s.traffic, of_prompt)
     steps = [decode_s]
     if s.traffic.is_open:
         steps.append(jnp.asarray(decode_step(s, BATCH_STEP * batch).total_s))
     middle = prompt_s.shape[0] // 2
     return Priced(
         decode_s=jnp.stack(steps),
-        prompt_s=prompt_s + 0.0 * decode_s,
+        prompt_s=jnp.concatenate([prompt_s, spread[middle][None]]) + 0.0 * decode_s,
         chunk_flops=flops[middle] + 0.0 * decode_s,
         chunk_bytes=moved[middle] + 0.0 * decode_s,
         decode_flops=jnp.asarray(decode.flops) + 0.0 * decode_s,
@@ -168,7 +172,7 @@ def operate(s: Setting, n_refinements: int) -> Point:
         ttft_s = jnp.maximum(clients / at.rate - gaps * at.tpot_s, 0.0)
     elif traffic.load_kind == OPEN:
         saturation = traffic.load / (at.rate * replicas)
-    work_s = jnp.sum(at.prompts.weights * at.prompts.whole_s, axis=0) / (s.pool.dp * s.pool.pp)
+    work_s = jnp.sum(at.prompts.weights * at.prompts.whole_s, axis=0) * at.prompts.shared_frac
     return Point(
         requests_per_s=at.rate * replicas,
         resident_requests=batch * replicas,

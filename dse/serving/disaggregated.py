@@ -21,7 +21,8 @@ from dse.serving.gated import LARGEST_LOAD
 from dse.serving.nodes import along, at_nodes, at_points
 from dse.serving.pool_queue import Chance, Stream, in_batches, one_at_a_time
 from dse.serving.replica import BATCH_STEP, MOST_SLOTS_FRAC, outputs_of, whole_tail
-from dse.serving.slots import SlotWait, slot_wait
+from dse.serving.sharing import batched_prompts, pieces, shared_frac
+from dse.serving.slots import SlotWait, cache_variance, slot_wait
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length, accepted_variance
 from dse.serving.tails import Mixture, Tail
@@ -60,6 +61,7 @@ class Front(NamedTuple):
     exposed_s: Array
     links: Array  # transfers that the pools' links carry at once
     step_fixed_s: Array  # launch and host of one step
+    spread: Array  # share of a step that goes to experts, whose rows come from all ranks
 
 
 def prompt_step(s: Setting) -> StepCost:
@@ -89,7 +91,9 @@ def front(s: Setting) -> Front:
     n_chunks = chunks(s.traffic, s.prefill)
     fixed = jnp.asarray(cost.terms.launch + cost.terms.host)
     step_s = jnp.asarray(cost.total_s)
-    alone = step_s * (n_chunks + s.prefill.pp - 1.0) / s.prefill.pp
+    # Of a prompt alone the experts get one rank's rows, though a full step is priced.
+    idle_s = jnp.asarray(cost.terms.experts) * (1.0 - 1.0 / s.prefill.dp)
+    alone = (step_s - idle_s) * (n_chunks + s.prefill.pp - 1.0) / s.prefill.pp
     share = s.prefill.dp * s.prefill.pp
     per_step = jnp.maximum(s.prefill.chunk_tokens / s.traffic.new_prompt_tokens, 1.0)
     moved = moved_of(s)
@@ -110,6 +114,7 @@ def front(s: Setting) -> Front:
         * moved.payload_s
         / (moved.payload_s + s.fabric[2] * s.traffic.loading_s),
         step_fixed_s=fixed,
+        spread=jnp.clip(jnp.asarray(cost.terms.experts) / step_s, 0.0, 1.0),
     )
 
 
@@ -171,6 +176,16 @@ def _shared(s: Setting, rate: Array, front: Front, at: Lengths) -> Array:
     return batching(per_worker, fixed, work, _middle(front.per_step))
 
 
+def _uneven(s: Setting, rate: Array, front: Front, at: Lengths) -> Array:
+    """What a prompt costs a worker of dp ranks over its even share: 1 with full steps, dp alone."""
+    dp = s.prefill.dp
+    of = pieces(dp, at.weights, at.tokens, s.prefill.chunk_tokens)
+    fixed, alone = _middle(front.step_fixed_s) / s.prefill.pp, _mean(at, at.service_s) * dp
+    spread = _middle(front.spread)
+    n = batched_prompts(of, rate / s.prefill.replicas, fixed, alone * (1.0 - spread))
+    return dp * shared_frac(of, n) * (1.0 - spread) + spread
+
+
 def largest_front_rate(s: Setting, front: Front, at: Lengths) -> Array:
     """Requests/s that the prefill pool and the link sustain."""
     most = _middle(front.per_step)
@@ -202,7 +217,9 @@ def waits(s: Setting, rate: Array, first_step_s: Array, front: Front, at: Length
         # Prefill never stops decoding here, so a wave spreads as it is prefilled: the first only.
         share = jnp.asarray(2.0 * engine.start_burst_frac)
     seen = bounded * others
-    service = at.service_s + at.fixed_s / _shared(s, seen, front, at)
+    uneven = _uneven(s, seen, front, at)
+    bare_s = at.service_s * uneven
+    service = bare_s + at.fixed_s * uneven / _shared(s, seen, front, at)
     mean = _mean(at, service)
     burst = jnp.ones(())
     if traffic.is_open:
@@ -210,9 +227,9 @@ def waits(s: Setting, rate: Array, first_step_s: Array, front: Front, at: Length
         burst = traffic.dispersion_over(3.0 * rate * mean / (1.0 - load))
     stream = Stream(seen, service, at.weights, burst, traffic.spread.prompt_overlap_frac)
     single = one_at_a_time(stream, s.prefill.replicas)
-    bare = stream._replace(service_s=at.service_s)
+    bare = stream._replace(service_s=bare_s)
     budget = s.prefill.chunk_tokens * s.prefill.dp * s.prefill.pp
-    fixed = _mean(at, at.fixed_s)
+    fixed = _mean(at, at.fixed_s) * s.prefill.dp
     batch = in_batches(bare, s.prefill.replicas, fixed, budget + 0.0 * fixed, at.tokens)
     link = one_at_a_time(Stream(seen, at.transfer_s, at.weights, burst), _middle(front.links))
     factors = along(jnp.asarray(traffic.spread.prompt_factors), at.alone_s[0])
@@ -228,7 +245,7 @@ def waits(s: Setting, rate: Array, first_step_s: Array, front: Front, at: Length
         own_s=own,
         single=single._replace(chance=kept * single.chance),
         batch=batch._replace(chance=kept * batch.chance),
-        batched=jnp.clip(_middle(front.per_step) - 1.0, 0.0, 1.0),
+        batched=jnp.clip(_middle(front.per_step) * s.prefill.dp - 1.0, 0.0, 1.0),
         link=link._replace(chance=engine.holds_first_token * others * link.chance),
         wave_s=0.5 * share * wave_s,
         others=others,
@@ -333,8 +350,9 @@ def _state(theta: _Theta, batch: Array, steps: Array) -> _State:
     variance, slot = 0.0 * batch, SlotWait(0.0 * batch, 0.0 * batch)
     if traffic.is_open:
         variance = batch_variance(d, outputs, per_worker, alone)
+        held_more = variance + cache_variance(traffic, batch, s.slots, s.decode.max_batch)
         slot = slot_wait(
-            d, variance, per_worker, 0.0 * batch, s.slots, 0.0 * batch, traffic, outputs
+            d, held_more, per_worker, 0.0 * batch, s.slots, 0.0 * batch, traffic, outputs
         )
     ttft_s = mean_ttft(at, found) + slot.mean_s
     if traffic.load_kind == CLOSED:

@@ -28,7 +28,8 @@ from dse.serving.gated import (
     prefill_first_wait,
 )
 from dse.serving.nodes import along, at_length, at_nodes
-from dse.serving.slots import SlotWait, slot_wait
+from dse.serving.sharing import Pieces, pieces, shared_frac, shared_where_first
+from dse.serving.slots import SlotWait, cache_variance, slot_wait
 from dse.serving.speculative import accepted_length, accepted_variance
 from dse.serving.tails import Mixture, Tail, mean_of, variance_of
 from dse.serving.types import CLOSED, FULL, Traffic
@@ -52,7 +53,9 @@ class Load(NamedTuple):
     slots: Array
     batch: Array  # B, decoding requests
     decode: Array  # [D, ...] decode step at B and, where D > 1, at BATCH_STEP B
-    prompt: Array  # [K, ...] what a prompt adds to the steps that carry it, by its length
+    # [K + 1, ...] what a prompt adds to the steps that carry it, by its length, over the ranks and
+    # stages; and the share of it that goes to experts
+    prompt: Array
 
 
 class Prompts(NamedTuple):
@@ -60,10 +63,12 @@ class Prompts(NamedTuple):
 
     tokens: Array
     weights: Array
-    work_s: Array  # beside the fixed part of a step
+    work_s: Array  # what a step lasts longer for one, beside the fixed part of the step
     fixed_s: Array  # F of a step with prompts, where they do not share it with decoding
-    whole_s: Array  # work and its own fixed part, all ranks: a prompt alone
+    whole_s: Array  # work and its own fixed part: a prompt alone
+    shared_frac: Array  # share of it that a step lasts longer, with the ranks' others
     chunks: Array  # budgets that a prompt fills, at least one
+    pieces: Pieces
 
 
 class Flow(NamedTuple):
@@ -91,25 +96,47 @@ def clients_of(traffic: Traffic, pool: Pool, slots: Array) -> Scalar:
     return slots if traffic.load_kind == FULL else traffic.load / pool.replicas
 
 
-def prompts_of(at: Load) -> Prompts:
-    """Work by prompt length; the fixed part is what a prompt of no tokens would still cost."""
+def prompts_of(at: Load, finished: Array) -> Prompts:
+    """Work by prompt length; the fixed part is what a prompt of no tokens would still cost.
+
+    As many prompts come between two decode steps as requests finish in one, B AL/(O - 1).
+    """
     traffic, pool = at.traffic, at.pool
     ranks = pool.dp * pool.pp
     factors = jnp.asarray(traffic.spread.prompt_factors)
-    whole = at_nodes(traffic, at.prompt, factors)
+    weights = along(jnp.asarray(traffic.spread.prompt_weights), at.batch)
+    times, spread = at.prompt[:-1], at.prompt[-1]
+    # Of a prompt alone the experts get one rank's rows, though a full step is priced.
+    alone = 1.0 - spread * (1.0 - 1.0 / pool.dp)
+    whole = at_nodes(traffic, times, factors) * (ranks * alone)
     fixed = jnp.zeros_like(at.batch)
-    if not at.engine.mixes_phases and at.prompt.shape[0] > 1:
-        intercept = at_length(traffic, at.prompt, jnp.zeros(()))
+    if not at.engine.mixes_phases and times.shape[0] > 1:
+        intercept = at_length(traffic, times, jnp.zeros(())) * (ranks * alone)
         fixed = jnp.clip(intercept, 0.0, 0.95 * jnp.min(whole, axis=0))
     tokens = along(factors, at.batch) * traffic.new_prompt_tokens
+    of = pieces(ranks, weights, tokens, budget_tokens(at) / ranks)
+    if at.engine.mixes_phases:
+        share = shared_frac(of, finished)
+    else:
+        work = jnp.sum(weights * (whole - fixed), axis=0)
+        share = shared_where_first(of, at.decode[0], work, finished)
+    share = _with_experts(pool, share, spread) / alone
     return Prompts(
         tokens=tokens,
-        weights=along(jnp.asarray(traffic.spread.prompt_weights), at.batch),
-        work_s=whole - fixed,
-        fixed_s=fixed * ranks,
-        whole_s=whole * ranks,
+        weights=weights,
+        work_s=(whole - fixed) * share,
+        fixed_s=fixed,
+        whole_s=whole,
+        shared_frac=share,
         chunks=jnp.maximum(tokens / pool.chunk_tokens, 1.0),
+        pieces=of,
     )
+
+
+def _with_experts(pool: Pool, share: Array, spread: Array) -> Array:
+    """Share of a prompt that counts, when experts take the rows of all dp ranks together."""
+    of_stages = jnp.clip(share * pool.dp, 1.0 / pool.pp, 1.0)
+    return share + spread * (of_stages / pool.dp - share)
 
 
 def budget_tokens(at: Load) -> Array:
@@ -217,11 +244,12 @@ def flow(at: Load) -> Flow:
     mixed.
     """
     traffic, pool, engine = at.traffic, at.pool, at.engine
-    p, decode_s = kept((prompts_of(at), at.decode[0]))
     gaps = jnp.maximum(traffic.gaps, 1e-3)
     accepted = accepted_length(pool.draft_tokens, engine.draft_acceptance_frac)
+    p, decode_s = kept((prompts_of(at, at.batch * accepted / gaps), at.decode[0]))
     budget = budget_tokens(at)
-    whole_s = jnp.sum(p.weights * p.whole_s, axis=0) / (pool.dp * pool.pp)
+    alone_s = jnp.sum(p.weights * p.whole_s, axis=0)
+    whole_s = alone_s * p.shared_frac
     share, others, wave_s = jnp.zeros(()), jnp.ones(()), jnp.zeros(())
     if traffic.is_open:
         rate = _open_rate(at, p, gaps / accepted, decode_s, budget)
@@ -230,8 +258,13 @@ def flow(at: Load) -> Flow:
         clients = clients_of(traffic, pool, at.slots)
         others = jnp.maximum(clients - 1.0, 0.0) / jnp.maximum(clients, 1.0)
         if traffic.load_kind == CLOSED:
-            wave_s = others * clients * whole_s
+            # All prompts of a wave come into its steps.
+            spread = at.prompt[-1]
+            in_wave = _with_experts(pool, shared_frac(p.pieces, clients), spread)
+            in_wave = in_wave * alone_s / (1.0 - spread * (1.0 - 1.0 / pool.dp))
+            wave_s = others * clients * in_wave
             share = in_step(traffic, engine, wave_s, gaps * decode_s / accepted)
+            whole_s = whole_s + share * (in_wave - whole_s)
         tpot_s = decode_s / accepted + at.batch * whole_s * (1.0 - 0.5 * share) / gaps
         rate = at.batch / (gaps * tpot_s)
     queue, wait = kept(_queue(at, p, others * rate, decode_s, budget))
@@ -246,8 +279,9 @@ def flow(at: Load) -> Flow:
     slot = SlotWait(0.0 * at.batch, 0.0 * at.batch)
     if traffic.is_open:
         variance = batch_variance(decoding, outputs, rate, met)
+        held_more = variance + cache_variance(traffic, at.batch, at.slots, pool.max_batch)
         slot = slot_wait(
-            decoding, variance, rate, rate * own_mean, at.slots, whole_s, traffic, outputs
+            decoding, held_more, rate, rate * own_mean, at.slots, whole_s, traffic, outputs
         )
     filling = jnp.sum(p.weights * p.tokens, axis=0) / budget
     in_steps = filling * (decode_s if engine.mixes_phases else p.fixed_s)

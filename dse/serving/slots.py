@@ -25,6 +25,19 @@ class SlotWait(NamedTuple):
         return self.chance * self.wait_s
 
 
+def cache_variance(traffic: Traffic, batch: Array, slots: Scalar, max_batch: Scalar) -> Array:
+    """Variance of the cached tokens of B requests beside that of B, in mean requests squared.
+
+    B Var(c)/E[c]^2 for contexts c of random requests, where memory binds before the slots do. Of c
+    the output so far, half of a length-biased output a on average, varies by a^2 (1 + 2 cv^2)/3.
+    """
+    said = traffic.osl_tokens * (1.0 + traffic.osl_cv * traffic.osl_cv) / 2.0
+    prompt = traffic.isl_cv * traffic.isl_tokens
+    spread = prompt * prompt + said * said * (1.0 + 2.0 * traffic.osl_cv * traffic.osl_cv) / 3.0
+    lumps = batch * spread / (traffic.mean_context * traffic.mean_context)
+    return jnp.where(slots < 0.999 * max_batch, lumps, 0.0 * lumps)
+
+
 def slot_wait(
     d: Decoding,
     variance: Array,
