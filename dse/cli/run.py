@@ -80,6 +80,7 @@ def _searched(
 
 
 def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
+    from dse.report.fronts import pareto_rows
     from dse.report.tables import recommendation_table, rows_table
 
     out.print(recommendation_table(document["recommendations"], title=result.study.study))
@@ -89,6 +90,10 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
                 f"{one.label}: nothing is feasible. The nearest design: {_why(one)}.",
                 soft_wrap=True,
             )
+    front = pareto_rows(document["pareto"])
+    if front:
+        title = "Designs that no other beats in both speed per user and yield per accelerator"
+        out.print(rows_table(front, tuple(front[0]), title=title))
     rows = [
         {"target": target, "mode": mode, "reason": reason.replace("_", " "), "designs": n}
         for target, modes in document["counts"].items()

@@ -21,6 +21,9 @@ STUDIES: dict[str, tuple[list[str], int]] = {
         8,
     ),
     "gpt-oss-120b-h100": (["h100-sxm"], 8),
+    "mlperf-llama2-70b-h200": (["h200-sxm"], 8),
+    "mooncake-conversation-h100": (["h100-sxm"], 16),
+    "deepseek-v3-disaggregated": (["h200-sxm"], 96),
 }
 
 
@@ -60,9 +63,42 @@ def test_description_says_which_question_it_answers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_promises_are_stated_on_means(name: str) -> None:
-    assert set(_study(name).objective.mean_limits()) == {"ttft", "tpot"}
-    assert _study(name).objective.percentile_limits() == {}
+def test_first_token_and_pace_are_both_promised(name: str) -> None:
+    promises = _study(name).objective.promises
+    assert {key.partition("_")[0] for key in promises} == {"ttft", "tpot"}
+
+
+def test_studies_promise_means_percentiles_and_shares_of_requests() -> None:
+    goals = {name: _study(name).objective for name in STUDIES}
+    assert len(goals["quickstart"].mean_limits()) == 2
+    assert len(goals["mlperf-llama2-70b-h200"].percentile_limits()) == 2
+    assert len(goals["mooncake-conversation-h100"].request_limits()) == 2
+    assert goals["mooncake-conversation-h100"].attainment_frac == 0.95
+
+
+def test_mlperf_study_has_the_published_output_lengths() -> None:
+    osl = _study("mlperf-llama2-70b-h200").workload.osl
+    assert osl.mean == pytest.approx(293.0, rel=0.01)  # of the submissions' FP8 runs
+    assert osl.cv**2 == pytest.approx(0.43, rel=0.15)
+
+
+def test_trace_study_keeps_the_bursts_and_the_repeats_of_its_trace() -> None:
+    study = _study("mooncake-conversation-h100")
+    assert study.workload.arrivals is not None
+    assert study.workload.arrivals.kind == "trace"
+    assert study.workload.reuse is not None
+    assert study.cache is not None
+    assert study.cache.dram is not None
+
+
+def test_disaggregated_study_has_skew_redundancy_a_link_and_drafts() -> None:
+    study = _study("deepseek-v3-disaggregated")
+    assert study.space.mode == ("disaggregated",)
+    assert study.routing.popularity[0].law == "lognormal"
+    assert set(study.space.redundant_experts) == {0, 32}
+    assert study.link is not None
+    assert study.workload.reuse is not None
+    assert max(study.space.draft_tokens) == 2
 
 
 @pytest.mark.parametrize("name", STUDIES)
