@@ -17,7 +17,7 @@ import numpy as np
 
 from dse.errors import DseError, one_of
 from dse.lower.study import Problem
-from dse.search.exact import Priced, price_designs, with_percentiles
+from dse.search.exact import DENSE_REFINEMENTS, EXPERT_REFINEMENTS, score_designs
 from dse.search.found import Found, merged, reduced
 from dse.search.reduce import Reduced, Row, absorb, nothing, unpacked
 from dse.serving.evaluate import evaluate
@@ -28,9 +28,6 @@ from dse.space.designs import Layout, Tables, layout, row_deployment
 from dse.space.grid import Grid
 from dse.struct import Array, Scalar, kept
 
-# Dense models need fewer: their steps are nearly affine in the batch.
-DENSE_REFINEMENTS: Final = 2
-EXPERT_REFINEMENTS: Final = 3
 # Long enough for vector units, short enough for caches.
 LONGEST_ROW: Final = 32_768
 WORKERS: Final = 2
@@ -175,22 +172,10 @@ def _gathered(
     return parts
 
 
-def interpret_designs(problem: Problem, progress: Progress | None = None) -> tuple[Found, Priced]:
-    """Every design of a small grid with all its figures, in float64, without compiling."""
+def interpret_designs(problem: Problem, progress: Progress | None = None) -> Found:
+    """Every design of a small grid in float64, without compiling."""
     size = problem.grid.size
-    priced = price_designs(problem, range(size))
-    if is_percentile(problem.goal.metric):
-        priced = with_percentiles(priced)
-    metrics = priced.outcome.metrics
-    feasible = priced.outcome.reason == int(Reason.OK)
-    score = np.where(feasible, problem.goal.sign * metrics[problem.goal.metric], -np.inf)
-    found = reduced(
-        score,
-        np.asarray(metrics["output_tokens_per_s_per_user"]),
-        np.asarray(metrics["output_tokens_per_s_per_accelerator"]),
-        np.asarray(priced.outcome.reason),
-        np.asarray(priced.outcome.miss),
-    )
+    found = reduced(*score_designs(problem, range(size)))
     if progress is not None:
         progress(size, size)
-    return found, priced
+    return found

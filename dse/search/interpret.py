@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from scipy.special import erfc
 
 Rule = Callable[..., Any]
 
@@ -52,7 +53,11 @@ def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     def read(atom: Any) -> Any:
         return atom.val if isinstance(atom, Literal) else env[atom]
 
-    for eqn in jaxpr.eqns:
+    for eqn in _live(jaxpr):
+        if eqn.primitive.name == _BARRIER:
+            passed = zip(eqn.outvars, eqn.invars, strict=True)
+            env.update({out: read(atom) for out, atom in passed if _known(atom, env)})
+            continue
         inputs = [read(atom) for atom in eqn.invars]
         rule = _RULES.get(eqn.primitive.name)
         if rule is not None:
@@ -66,6 +71,36 @@ def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
         outputs = nested(eqn, inputs)
         env.update(zip(eqn.outvars, outputs, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def _known(atom: Any, env: dict[Any, Any]) -> bool:
+    return isinstance(atom, Literal) or atom in env
+
+
+_BARRIER = "optimization_barrier"
+_alive: dict[int, tuple[Jaxpr, list[Any]]] = {}
+
+
+def _live(jaxpr: Jaxpr) -> list[Any]:
+    """The operations that the outputs depend on, in order; found once for each jaxpr.
+
+    A barrier passes each of its inputs on by itself, so that it keeps nothing alive.
+    """
+    found = _alive.get(id(jaxpr))
+    if found is not None and found[0] is jaxpr:
+        return found[1]
+    needed = {id(atom) for atom in jaxpr.outvars}
+    eqns = []
+    for eqn in reversed(jaxpr.eqns):
+        used = [id(out) in needed for out in eqn.outvars]
+        if not any(used):
+            continue
+        eqns.append(eqn)
+        alone = eqn.primitive.name == _BARRIER
+        needed.update(id(atom) for i, atom in enumerate(eqn.invars) if not alone or used[i])
+    eqns.reverse()
+    _alive[id(jaxpr)] = (jaxpr, eqns)
+    return eqns
 
 
 def _bind(eqn: Any, inputs: list[Any]) -> list[Any]:
@@ -148,6 +183,8 @@ _RULES: dict[str, Rule] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "erfc": erfc,
     "square": np.square,
     "log1p": np.log1p,
     "expm1": np.expm1,
@@ -193,7 +230,6 @@ _NESTED: dict[str, Callable[[Any, list[Any]], list[Any]]] = {
     "scan": _scan,
     "while": _while,
     "cond": _cond,
-    "optimization_barrier": lambda _, inputs: inputs,
 }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dse.lower.study import Problem
+from dse.search import bounded
 from dse.search.details import (
     bottlenecks_of,
     breakdown_of,
@@ -115,17 +116,21 @@ def _searched(
     problem: Problem, progress: Progress | None, small: int
 ) -> tuple[Found, Priced, dict[int, int]]:
     """(what was found, its candidates in float64, design -> row of them)."""
-    if problem.grid.size <= small:
-        found, priced = interpret_designs(problem, progress)
-        candidates = found.candidates()
-        some = with_percentiles(priced.rows(candidates))
-        return found, some, {index: k for k, index in enumerate(candidates)}
-    found = enumerate_designs(problem, progress)
-    candidates = found.candidates()
-    if not candidates:  # interrupted before anything was priced
-        candidates = [0]
+    found = _found(problem, progress, small)
+    # Interrupted before anything was priced, the first design stands for all.
+    candidates = found.candidates() or [0]
     priced = with_percentiles(price_designs(problem, candidates))
     return found, priced, {index: k for k, index in enumerate(candidates)}
+
+
+def _found(problem: Problem, progress: Progress | None, small: int) -> Found:
+    if problem.grid.size > bounded.SMALL and bounded.applies(problem):
+        settled = bounded.settle(problem, progress, small=small)
+        if settled is not None:
+            return settled
+    if problem.grid.size <= small:
+        return interpret_designs(problem, progress)
+    return enumerate_designs(problem, progress)
 
 
 def _best_first(rows: list[_Row]) -> list[_Row]:

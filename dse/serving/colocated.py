@@ -137,7 +137,7 @@ def _means(s: Setting, at: Flow) -> dict[str, Scalar]:
 def _margin(s: Setting, batch: Array, times: Times) -> Array:
     """Grows with B; at most 0 where B is allowed (see `dse.serving.types` for the load kinds)."""
     load = load_of(s, batch, times)
-    at = kept(flow(load))
+    at = flow(load)
     traffic, pool = s.traffic, s.pool
     full = at.fill / LARGEST_LOAD
     if traffic.load_kind in (CLOSED, FULL):
@@ -146,6 +146,7 @@ def _margin(s: Setting, batch: Array, times: Times) -> Array:
     if traffic.load_kind == OPEN:
         return jnp.maximum(full, at.rate * pool.replicas / traffic.load) - 1.0
     if traffic.load_kind == GOODPUT:
+        at = kept(at)
         tails = latencies(load, at, at.ttft_s)
         return jnp.maximum(full - 1.0, promises.margin(s.limits, _means(s, at), tails))
     raise ValueError(f"unknown load kind {traffic.load_kind!r}")
@@ -158,7 +159,14 @@ def _cap(s: Setting) -> Array:
 def operate(s: Setting, n_refinements: int) -> Point:
     """The operating point of a colocated deployment of identical replicas."""
     batch, priced = operating_point(
-        Problem(_price, _margin, _cap, n_refinements, curve_power(s.model)), s
+        Problem(
+            _price,
+            _margin,
+            _cap,
+            n_refinements,
+            curve_power(s.model),
+        ),
+        s,
     )
     load = load_of(s, batch, (priced.decode_s, priced.prompt_s))
     at = kept(flow(load))

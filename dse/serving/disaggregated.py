@@ -243,10 +243,10 @@ def waits(s: Setting, rate: Array, first_step_s: Array, front: Front, at: Length
     kept = others * (1.0 - share)
     return Waits(
         own_s=own,
-        single=single._replace(chance=kept * single.chance),
-        batch=batch._replace(chance=kept * batch.chance),
+        single=single.seen_by(kept),
+        batch=batch.seen_by(kept),
         batched=jnp.clip(_middle(front.per_step) * s.prefill.dp - 1.0, 0.0, 1.0),
-        link=link._replace(chance=engine.holds_first_token * others * link.chance),
+        link=link.seen_by(engine.holds_first_token * others),
         wave_s=0.5 * share * wave_s,
         others=others,
     )
@@ -414,7 +414,14 @@ def operate(s: Setting, n_refinements: int) -> Point:
     front = front_of(s)
     theta = _Theta(s, front)
     batch, priced = operating_point(
-        Problem(_price, _margin, _cap, n_refinements, curve_power(s.model)), theta
+        Problem(
+            _price,
+            _margin,
+            _cap,
+            n_refinements,
+            curve_power(s.model),
+        ),
+        theta,
     )
     decode_s = priced.decode_s[0]
     at = _state(theta, batch, priced.decode_s)

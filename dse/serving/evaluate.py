@@ -27,9 +27,8 @@ def _slots(pool: Pool, account: Memory) -> Array:
 
 
 def _settings(
-    system: System, design: Deployment, account: Memory
+    system: System, design: Deployment, slots: Array
 ) -> colocated.Setting | disaggregated.Setting:
-    slots = _slots(design.decode, account)
     if design.mode == "colocated":
         return colocated.Setting(
             system.model,
@@ -86,18 +85,21 @@ def evaluate(
     design: Deployment,
     n_refinements: int = DEFAULT_REFINEMENTS,
     wanted: tuple[str, ...] = (),
+    slots: Scalar | None = None,
 ) -> Outcome:
     """Metrics of one design, its memory, and the first limit that it breaks.
 
     `wanted` names percentiles to add to the means, such as `ttft_p99_s`; all of them follow from
-    `Outcome.point.tails` (`dse.serving.promises.percentiles`).
+    `Outcome.point.tails` (`dse.serving.promises.percentiles`). With `slots`, a replica decodes so
+    many requests as memory allows, whatever its batch limit.
 
     Nothing is NaN or infinite, infeasible designs included: their figures are those of the load
     that one request makes, and `reason` says why they do not count.
     """
     prefill_memory, decode_memory = accounts(system, design)
     system = reused(system, design, prefill_memory).system
-    setting = _settings(system, design, decode_memory)
+    pool = design.decode if slots is None else replace(design.decode, max_batch=slots)
+    setting = _settings(system, design, _slots(pool, decode_memory))
     if isinstance(setting, colocated.Setting):
         point = colocated.operate(setting, n_refinements)
     else:
@@ -121,7 +123,7 @@ def step_costs(system: System, design: Deployment, point: Point) -> tuple[StepCo
     """(a chunk of a prompt alone, a decode step at the operating batch)."""
     _, account = accounts(system, design)
     system = effective(system, design)
-    setting = _settings(system, design, account)
+    setting = _settings(system, design, _slots(design.decode, account))
     batch = point.resident_requests / design.decode.replicas
     if isinstance(setting, colocated.Setting):
         alone = setting._replace(engine=setting.engine.alternating())
@@ -164,16 +166,22 @@ def _watts(system: System, design: Deployment, point: Point) -> Array:
     ) + watts(design.decode, system.sink, system.sink_engine, decode_flops, decode_bytes)
 
 
-def _metrics(system: System, design: Deployment, point: Point) -> dict[str, Scalar]:
-    traffic = system.traffic
-    accelerators = design.accelerators
-    rate = point.requests_per_s
-    tokens = rate * traffic.osl_tokens
+def price_usd_per_hour(system: System, design: Deployment) -> Array:
+    """Of all accelerators of the deployment, USD/h."""
     usd = design.decode.accelerators * design.decode.replicas * system.sink.price_usd_per_hour
     if design.mode == "disaggregated":
         usd = usd + (
             design.prefill.accelerators * design.prefill.replicas * system.source.price_usd_per_hour
         )
+    return jnp.asarray(usd)
+
+
+def _metrics(system: System, design: Deployment, point: Point) -> dict[str, Scalar]:
+    traffic = system.traffic
+    accelerators = design.accelerators
+    rate = point.requests_per_s
+    tokens = rate * traffic.osl_tokens
+    usd = price_usd_per_hour(system, design)
     watts = _watts(system, design, point)
     return {
         "ttft_mean_s": point.ttft_s,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from dse.cost.memory import Memory
 from dse.cost.types import Model, Pool
-from dse.serving.promises import attained, worst_ratio
+from dse.serving.promises import attained, broken, worst_ratio
 from dse.serving.reasons import Reason
 from dse.serving.types import GOODPUT, Deployment, Point, System
 from dse.struct import Array, Scalar
@@ -82,7 +82,14 @@ def judge(
         "itl": point.itl_s,
         "e2e": point.ttft_s + traffic.gaps * point.tpot_s,
     }
-    ratio = {name: worst_ratio(limits, name, means[name], point.tails) for name in means}
+    promised = [
+        (
+            Reason[name.upper()],
+            broken(limits, name, mean, point.tails, tolerance),
+            worst_ratio(limits, name, mean, point.tails),
+        )
+        for name, mean in means.items()
+    ]
     missed = jnp.zeros(())
     if limits.each:
         missed = (1.0 - attained(point.tails, limits)) / jnp.maximum(
@@ -95,17 +102,14 @@ def judge(
         _ratio(Reason.WEIGHTS, weights, 1.0),
         _ratio(Reason.KV, cache, 1.0),
         _ratio(Reason.SATURATED, point.saturation, 1.0 + 1e-3),
-        _ratio(Reason.TTFT, ratio["ttft"], tolerance),
-        _ratio(Reason.TPOT, ratio["tpot"], tolerance),
-        _ratio(Reason.ITL, ratio["itl"], tolerance),
-        _ratio(Reason.E2E, ratio["e2e"], tolerance),
+        *promised,
         # Chances move faster than times: the same tolerance in time is many times that in chance.
         _ratio(Reason.ATTAINMENT, missed, 1.0 + _CHANCE_TOLERANCE * (tolerance - 1.0)),
     ]
     reason, miss = jnp.asarray(int(Reason.OK)), jnp.ones(())
-    for code, broken, by in reversed(checks):
-        reason = jnp.where(broken, int(code), reason)
-        miss = jnp.where(broken, by, miss)
+    for code, misses, by in reversed(checks):
+        reason = jnp.where(misses, int(code), reason)
+        miss = jnp.where(misses, by, miss)
     return Verdict(reason, jnp.minimum(miss, _HOPELESS))
 
 

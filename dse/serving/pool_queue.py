@@ -28,11 +28,11 @@ class Chance(NamedTuple):
     chance: Array
     mean_s: Array
     variance_s2: Array
+    overall_s: Array  # mean over all requests; where only means are asked, nothing else is made
 
-    @property
-    def overall_s(self) -> Array:
-        """Mean over all requests."""
-        return self.chance * self.mean_s
+    def seen_by(self, share: Scalar) -> Chance:
+        """The wait where only a share of the requests ever waits."""
+        return self._replace(chance=share * self.chance, overall_s=share * self.overall_s)
 
     @property
     def spread_s2(self) -> Array:
@@ -111,7 +111,7 @@ def one_at_a_time(stream: Stream, servers: Scalar) -> Chance:
     chance = jnp.clip(mean * theta, 0.0, 1.0)
     # Where the product exceeds 1 everybody waits, and the mean is kept.
     scale = jnp.maximum(1.0 / theta, mean)
-    return Chance(chance, scale, scale * scale)
+    return Chance(chance, scale, scale * scale, mean)
 
 
 def in_batches(
@@ -141,4 +141,5 @@ def in_batches(
     mean = wait.mean_s / busy * share
     second = (wait.variance_s2 + wait.mean_s**2) / busy * share * share
     chance = busy ** (jnp.sqrt(2.0 * (servers + 1.0)) - 1.0)
-    return Chance(chance, mean, jnp.maximum(second - mean * mean, 0.05 * mean * mean))
+    variance = jnp.maximum(second - mean * mean, 0.05 * mean * mean)
+    return Chance(chance, mean, variance, chance * mean)

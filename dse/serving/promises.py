@@ -53,6 +53,27 @@ def margin(limits: Limits, means: Mapping[str, Scalar], tails: Mapping[str, Mixt
     return worst
 
 
+def broken(
+    limits: Limits,
+    latency: str,
+    mean_s: Scalar,
+    tails: Mapping[str, Mixture],
+    tolerance: float,
+) -> Array:
+    """Whether any promise on a latency is missed by more than `tolerance` in time.
+
+    A percentile is compared by the chance of exceeding its limit: no inversion is needed.
+    """
+    found = jnp.zeros((), bool)
+    if latency in limits.means:
+        found = found | (mean_s > limits.means[latency] * tolerance)
+    for key, seconds in limits.percentiles.items():
+        of, level = level_of(key)
+        if of == latency:
+            found = found | (exceed(tails[latency], seconds * tolerance) > 1.0 - level)
+    return found
+
+
 def worst_ratio(
     limits: Limits, latency: str, mean_s: Scalar, tails: Mapping[str, Mixture]
 ) -> Array:

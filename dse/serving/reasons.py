@@ -20,6 +20,7 @@ class Reason(IntEnum):
     ITL = 9
     E2E = 10
     ATTAINMENT = 11
+    BOUNDED = 12
 
 
 REASONS: dict[Reason, str] = {
@@ -35,6 +36,7 @@ REASONS: dict[Reason, str] = {
     Reason.ITL: "the promise on inter-token latency is missed",
     Reason.E2E: "the promise on end-to-end time is missed",
     Reason.ATTAINMENT: "too many requests miss their limits",
+    Reason.BOUNDED: "cannot carry the rate of the best design; its own was not looked for",
 }
 
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.cost.types import Model
-from dse.struct import Array
+from dse.struct import Array, kept
 
 _HALVINGS = 2
 _SECANTS = 5
@@ -117,7 +117,7 @@ def _inner_root(f: Callable[[Array, Times], Array], s: _Search, power: int) -> A
     times_at = _interpolation(s)
 
     def at(x: Array) -> Array:
-        value = f(x**power, times_at(x))
+        value = f(x**power, kept(times_at(x)))
         return jnp.asarray(value / (1.0 + jnp.abs(value)))
 
     def crossing(a: Array, b: Array, fa: Array, fb: Array, margin: float) -> Array:
@@ -134,13 +134,13 @@ def _inner_root(f: Callable[[Array, Times], Array], s: _Search, power: int) -> A
         x = jnp.where(first, a, jnp.where(second, b, x))
         fx = at(x)
         above = fx > 0.0
-        kept = jnp.where(halves, 1.0, 0.5)  # the weight of an end that stays
+        stays = jnp.where(halves, 1.0, 0.5)  # the weight of an end that stays
         searching = i > 1
         return (
             jnp.where(searching & ~above, x, a),
             jnp.where(searching & above, x, b),
-            jnp.where(first | (searching & ~above), fx, jnp.where(searching, kept * fa, fa)),
-            jnp.where(second | (searching & above), fx, jnp.where(searching, kept * fb, fb)),
+            jnp.where(first | (searching & ~above), fx, jnp.where(searching, stays * fa, fa)),
+            jnp.where(second | (searching & above), fx, jnp.where(searching, stays * fb, fb)),
         )
 
     none = jnp.zeros_like(s.lo + s.hi)

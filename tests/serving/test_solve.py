@@ -17,11 +17,11 @@ def price(theta: Any, batch: jax.Array) -> Priced:
     a, b, c = theta["a"], theta["b"], theta["c"]
     decode = a + b * batch**c
     zero = jnp.zeros_like(decode)
-    return Priced(decode, zero + 3e-3, zero, zero, zero, zero)
+    return Priced(decode[None], (zero + 3e-3)[None], zero, zero, zero, zero)
 
 
 def margin(theta: Any, batch: jax.Array, times: tuple[jax.Array, jax.Array]) -> jax.Array:
-    return times[0] / theta["limit"] - 1.0
+    return times[0][0] / theta["limit"] - 1.0
 
 
 def cap(theta: Any) -> jax.Array:
@@ -46,19 +46,19 @@ def test_the_margin_is_zero_at_the_answer(c: float, limit: float) -> None:
     exact = ((limit - 5e-3) / 1e-4) ** (1 / c)
     assert float(batch) == pytest.approx(min(exact, 1000.0), rel=1e-4)
     if exact < 1000.0:
-        assert float(priced.decode_s) == pytest.approx(limit, rel=1e-4)
+        assert float(priced.decode_s[0]) == pytest.approx(limit, rel=1e-4)
 
 
 def test_the_cap_binds_where_the_margin_never_does() -> None:
     batch, priced = solved(theta(limit=10.0))
     assert float(batch) == 1000.0
-    assert float(priced.decode_s) == pytest.approx(5e-3 + 1e-4 * 1000)
+    assert float(priced.decode_s[0]) == pytest.approx(5e-3 + 1e-4 * 1000)
 
 
 def test_where_no_load_is_allowed_the_answer_is_almost_none() -> None:
     batch, priced = solved(theta(limit=1e-3))
     assert 0.0 < float(batch) < 0.02
-    assert np.isfinite(float(priced.decode_s))
+    assert np.isfinite(float(priced.decode_s[0]))
 
 
 def test_a_cap_below_one_request_is_kept() -> None:
