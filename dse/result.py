@@ -35,6 +35,7 @@ class Result:
     inputs: list[InputFile] = field(default_factory=list)
     counts: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     interrupted: bool = False
+    verification: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -113,6 +114,7 @@ class Result:
             "pareto": _finite(self.pareto),
             "designs": _finite(self.designs),
             "counts": self.counts,
+            "verification": _finite(self.verification),
             "warnings": list(self.warnings),
             "inputs": [{"path": one.path, "sha256": one.sha256} for one in self.inputs],
         }

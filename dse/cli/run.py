@@ -37,6 +37,10 @@ def run(
         str,
         typer.Option("--solver", metavar="NAME", help="auto, eliminate, enumerate or relax."),
     ] = "auto",
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Play the best designs event by event, and compare."),
+    ] = False,
     overrides: Overrides = None,
     seed: Seed = None,
 ) -> int:
@@ -47,6 +51,8 @@ def run(
 
         check_run_directory(out)
     result = _searched(session, study, pairs, solver, seed)
+    if verify and not result.interrupted:
+        result = _verified(session, result, seed)
     document = result.to_json()
     if out is not None:
         from dse.cli.run_files import run_files
@@ -79,6 +85,42 @@ def _searched(
         return search(study, overrides=pairs, solver=solver, seed=seed, progress=show)
 
 
+def _verified(session: Session, result: Result, seed: int | None) -> Result:
+    from dse.cli.progress import progress_bar
+    from dse.verify import verified
+
+    with progress_bar(session, "designs played", None) as show:
+        return verified(result, seed=seed or 0, progress=show)
+
+
+def _verification(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One line for each design that was played."""
+    lines = []
+    for number, row in enumerate(rows, 1):
+        metrics, off = row["metrics"], row["difference_percent"]
+        lines.append(
+            {
+                "design": str(number),
+                "target": f"{row['model']} on {row['hardware']}",
+                "requests/s": f"{metrics.get('requests_per_s', 0.0):.4g}",
+                **{
+                    f"{name} p99": f"{metrics[key]:.3g} s ({off.get(key, 0.0):+.0f} %)"
+                    for name, key in (("TTFT", "ttft_p99_s"), ("TPOT", "tpot_p99_s"))
+                    if key in metrics
+                },
+                "sustains": _sustains(row),
+            }
+        )
+    return lines
+
+
+def _sustains(row: dict[str, Any]) -> str:
+    rate, off = row.get("goodput_requests_per_s"), row.get("goodput_difference_percent")
+    if rate is None:
+        return "promises kept" if row.get("keeps_promises") else row.get("status", "")
+    return f"{rate:.4g} requests/s ({off:+.0f} %)" if off is not None else "no rate"
+
+
 def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
     from dse.report.fronts import pareto_rows
     from dse.report.tables import recommendation_table, rows_table
@@ -101,6 +143,10 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
         for reason, n in sorted(reasons.items(), key=lambda item: -item[1])
     ]
     out.print(rows_table(rows, _COUNTED, title="Designs by first broken limit"))
+    if result.verification:
+        lines = _verification(result.verification)
+        title = "Played event by event (in brackets: closed form over simulation)"
+        out.print(rows_table(lines, tuple(lines[0]), title=title))
     speed = result.designs_evaluated / max(result.wall_s, 1e-9)
     out.print(
         f"{result.designs_evaluated:,} designs in {result.wall_s:.1f} s ({speed:,.0f}/s), solver "
