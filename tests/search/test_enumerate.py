@@ -118,10 +118,10 @@ def test_workers_do_not_matter(problem: Problem, workers: int) -> None:
 
 def test_interpretation_finds_the_same(problem: Problem) -> None:
     fast = enumerated(problem)
-    exact, priced = search.interpret_designs(problem)
+    exact = search.interpret_designs(problem)
     assert fast.counts == exact.counts
     assert fast.top[0][0] == pytest.approx(exact.top[0][0], rel=1e-3)
-    assert len(priced.outcome.reason) == problem.grid.size
+    assert exact.evaluated == problem.grid.size
     assert set(fast.front) ^ set(exact.front) <= {b + d for b in exact.front for d in (-1, 1)}
 
 
