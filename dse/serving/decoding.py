@@ -84,9 +84,10 @@ def tpot_tail(d: Decoding, outputs: Outputs, rate: Scalar, met: Held, variance: 
 
     With n = (O - 1)/AL steps and C = V/(1-rw):
         mean = [C + left/(n (1-rw))]/AL
-        var  = [X E[w^2] C/(n (1-rw)^2) + left (E[w^2]/E[w])/(n (1-rw))^2
+        var  = [X (E[w^2] + (I-1) E[w]^2) C/(n (1-rw)^2) + left (E[w^2]/E[w])/(n (1-rw))^2
                 + (g/(1-rw))^2 VB h(x)]/AL^2 + C^2 var_AL/(AL^4 n),  x = n/E[n] (1 - eta)
-    shifted by the shortest step, max(V - 2 g sqrt(VB), V - g B).
+    shifted by the shortest step, max(V - 2 g sqrt(VB), V - g B). I is the dispersion of what comes
+    in a life.
     """
     free = 1.0 - met.light
     steps = outputs.gaps / d.accepted
@@ -96,8 +97,9 @@ def tpot_tail(d: Decoding, outputs: Outputs, rate: Scalar, met: Held, variance: 
     eta = jnp.clip(d.slope_s * d.batch / d.step_s, 0.0, 0.95)
     lasting = _averaging(outputs.gaps / outputs.mean_gaps * (1.0 - eta))
     lumps = met.second_s2 / jnp.maximum(met.first_s, _TINY)
+    came = met.second_s2 + jnp.maximum(d.arrivals_dispersion - 1.0, 0.0) * met.first_s**2
     spread = (
-        rate * met.second_s2 * cycle / (steps * free * free)
+        rate * came * cycle / (steps * free * free)
         + per * lumps / (steps * free)
         + (d.slope_s / free) ** 2 * variance * lasting
     ) / d.accepted**2

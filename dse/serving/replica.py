@@ -196,7 +196,9 @@ def _dispersion(at: Load, requests: Array) -> Array:
 def _queue(at: Load, p: Prompts, rate: Array, decode_s: Array, budget: Array) -> tuple[Queue, Wait]:
     work = jnp.sum(p.weights * p.work_s, axis=0)
     light = jnp.minimum(rate * work, LARGEST_LOAD)
-    relaxing = 3.0 * rate * decode_s / (1.0 - light) ** 2
+    # Three times as long as the queue remembers, in steps as arrivals see them, E[C^2]/E[C].
+    lumps = rate * jnp.sum(p.weights * p.work_s**2, axis=0) / (1.0 - light * light)
+    relaxing = 3.0 * rate * (decode_s / (1.0 - light) + lumps) / (1.0 - light)
     queue = Queue(
         rate=rate,
         step_s=decode_s,
