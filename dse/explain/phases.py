@@ -13,7 +13,7 @@ import numpy as np
 from dse.cost.law import Kernel, times
 from dse.explain.shares import Steps, shares
 from dse.explain.subject import Side, Subject
-from dse.serving.disaggregated import Setting, front, moved_of
+from dse.serving.stations import Setting, front, moved_of
 from dse.serving.types import Deployment, System, fields_of
 from dse.struct import Array
 

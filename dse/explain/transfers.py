@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.serving.disaggregated import Setting, front
+from dse.serving.stations import Setting, front
 from dse.struct import Array, Scalar, replace
 
 FABRICS: Final = ("scale_up", "scale_out", "host")

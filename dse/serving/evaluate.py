@@ -10,7 +10,7 @@ from dse.cost.energy import power, requests_per_usd
 from dse.cost.memory import Memory, memory
 from dse.cost.step import StepCost
 from dse.cost.types import Engine, Pool, Target
-from dse.serving import colocated, disaggregated
+from dse.serving import colocated, disaggregated, stations
 from dse.serving.feasible import Verdict, judge
 from dse.serving.promises import level_of
 from dse.serving.reuse import reused
@@ -28,7 +28,7 @@ def _slots(pool: Pool, account: Memory) -> Array:
 
 def _settings(
     system: System, design: Deployment, slots: Array
-) -> colocated.Setting | disaggregated.Setting:
+) -> colocated.Setting | stations.Setting:
     if design.mode == "colocated":
         return colocated.Setting(
             system.model,
@@ -39,7 +39,7 @@ def _settings(
             system.limits,
             slots,
         )
-    return disaggregated.Setting(
+    return stations.Setting(
         model=system.model,
         prefill=design.prefill,
         decode=design.decode,
@@ -128,7 +128,7 @@ def step_costs(system: System, design: Deployment, point: Point) -> tuple[StepCo
     if isinstance(setting, colocated.Setting):
         alone = setting._replace(engine=setting.engine.alternating())
         return colocated.prompt_step(alone, batch), colocated.decode_step(setting, batch)
-    return disaggregated.prompt_step(setting), disaggregated.decode_step(setting, batch)
+    return stations.prompt_step(setting), stations.decode_step(setting, batch)
 
 
 def _watts(system: System, design: Deployment, point: Point) -> Array:

@@ -153,7 +153,8 @@ def again(row: Row) -> Row:
     """The same row with the closed forms evaluated anew and the simulation as it was."""
     whole = {one.name for one in fields(Draw) if one.type == "int"}
     given: dict[str, Any] = {one.name: row[one.name] for one in fields(Draw)}
-    draw = Draw(**{key: int(value) if key in whole else value for key, value in given.items()})
+    typed: dict[str, Any] = {k: int(v) if k in whole else v for k, v in given.items()}
+    draw = Draw(**typed)
     return {**row, **_priced(_case(draw), row)}
 
 

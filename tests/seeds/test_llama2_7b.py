@@ -12,7 +12,7 @@ import pytest
 
 from dse.cost.memory import memory, weight_bytes
 from dse.cost.transfer import Link, Route, link_rate, streamed_time, transfer
-from dse.serving import disaggregated
+from dse.serving import stations
 from dse.serving.evaluate import evaluate
 from dse.serving.types import CLOSED
 from tests.support import (
@@ -92,7 +92,7 @@ def test_first_token_is_prefill_exposed_transfer_and_first_decode_step() -> None
     quiet = replace(
         at.system.source_engine, ttft_base_s=0.0, ttft_steps=0.0, ttft_s_per_prompt_token=0.0
     )
-    setting = disaggregated.Setting(
+    setting = stations.Setting(
         model=at.system.model,
         prefill=at.design.prefill,
         decode=at.design.decode,
@@ -105,9 +105,9 @@ def test_first_token_is_prefill_exposed_transfer_and_first_decode_step() -> None
         limits=limits(),
         slots=np.asarray(1.0),
     )
-    front = disaggregated.front(setting)
-    first = disaggregated.decode_step(setting, 1.0).total_s
-    moved = disaggregated.moved_of(setting)
+    front = stations.front(setting)
+    first = stations.decode_step(setting, 1.0).total_s
+    moved = stations.moved_of(setting)
     pieces = 32.0 * 4096.0 / 2048.0  # layers of two chunks
     piece_s = quiet.transfer_layer_s + moved.payload_s / pieces
     once = moved.fixed_s - 32.0 * quiet.transfer_layer_s
@@ -119,10 +119,10 @@ def test_first_token_is_prefill_exposed_transfer_and_first_decode_step() -> None
     assert _alone(early, first) == pytest.approx(float(front.alone_s), rel=1e-6)
 
 
-def _alone(setting: disaggregated.Setting, first_step_s: Any) -> float:
+def _alone(setting: stations.Setting, first_step_s: Any) -> float:
     """Mean time to first token with nobody else about."""
-    front = disaggregated.front_of(setting)
-    lengths = disaggregated.lengths_of(setting, front)
+    front = stations.front_of(setting)
+    lengths = stations.lengths_of(setting, front)
     nobody = np.asarray(1e-9)
-    found = disaggregated.waits(setting, nobody, first_step_s, front, lengths)
-    return float(disaggregated.mean_ttft(lengths, found))
+    found = stations.waits(setting, nobody, first_step_s, front, lengths)
+    return float(stations.mean_ttft(lengths, found))
