@@ -19,7 +19,6 @@ from dse.struct import Array, Scalar
 _FIRST, _SECOND, _THIRD = 0.8831, 0.0968, 0.2957
 _OFFSET = 0.1287
 _POWER, _POWER_SLOPE = 1.874, 0.0401
-_HALVINGS = 10
 _TINY = 1e-12
 
 
@@ -92,31 +91,3 @@ def shared_where_first(of: Pieces, decode_s: Array, work_s: Array, finished: Arr
     apart = (1.0 - idle) / jnp.maximum(-k * jnp.expm1(-y), _TINY)
     together = shared_frac(of, finished * idle)
     return jnp.clip(apart * together / padded(apart, together), 1.0 / k, 1.0)
-
-
-def batched_prompts(of: Pieces, rate: Scalar, fixed_s: Array, work_s: Array) -> Array:
-    """Prompts n of a step of a worker that does nothing else: n = X (a + W n s(n)).
-
-    Bisection in log n of a fixed length, up to full budgets; differentiable through a last Newton
-    step.
-    """
-
-    def excess(log_n: Array) -> Array:
-        n = jnp.exp(log_n)
-        return 1.0 - rate * (fixed_s / n + work_s * shared_frac(of, n))
-
-    def narrow(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        a, b = ends
-        middle = 0.5 * (a + b)
-        above = excess(middle) > 0.0
-        return jnp.where(above, a, middle), jnp.where(above, middle, b)
-
-    most = jnp.log(jnp.maximum(of.groups * of.budget / of.tokens, 1.0))
-    high = most + 0.0 * (rate * work_s)
-    low = jnp.minimum(jnp.log(1e-3), high - 1.0) + 0.0 * high
-    held = jax.lax.stop_gradient
-    a, b = jax.lax.fori_loop(0, _HALVINGS, narrow, (held(low), held(high)))
-    x = 0.5 * (a + b)
-    value, slope = jax.jvp(excess, (x,), (jnp.ones_like(x),))
-    x = x - jnp.clip(value / jnp.maximum(held(slope), 1e-3), -1.0, 1.0)
-    return jnp.exp(jnp.minimum(jnp.maximum(x, low), high))
