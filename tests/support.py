@@ -27,6 +27,8 @@ from dse.lower.target import lower_engine, lower_target
 from dse.lower.traffic import lower_traffic
 from dse.search import interpret
 from dse.serving.evaluate import evaluate
+from dse.serving.promises import percentiles
+from dse.serving.tails import mean_of
 from dse.serving.types import GOODPUT, Deployment, Limits, Spread, System, Traffic
 from dse.spec.engine import load_engine
 from dse.spec.hardware import Hardware
@@ -309,6 +311,20 @@ def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def interpreted_single(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function traced and run by numpy in single precision."""
+
+    def call(*args: Any) -> Any:
+        single = jax.tree.map(np.float32, args)
+        with jax.enable_x64(False):
+            program, shapes = jax.make_jaxpr(function, return_shape=True)(*single)
+        with np.errstate(all="ignore"):
+            found = interpret._closed(program, jax.tree.leaves(single))
+        return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+    return call
+
+
 @cache
 def _priced(n_refinements: int) -> Any:
     def call(system: System, design: Deployment) -> Any:
@@ -322,6 +338,21 @@ def _priced(n_refinements: int) -> Any:
 def price(at: Case, n_refinements: int = 6) -> Any:
     """`evaluate` of a batch: an Outcome with arrays of its length, without the distributions."""
     return spread_out(_priced(n_refinements)(at.system, at.design))
+
+
+@interpreted
+def _whole(system: System, design: Deployment) -> Any:
+    found = evaluate(system, design, 6)
+    metrics = {**found.metrics, **percentiles(found.point.tails)}
+    # The means of the distributions, to hold against those of the formulas.
+    means = {name: mean_of(tail) for name, tail in found.point.tails.items()}
+    return replace(found, metrics=metrics, point=replace(found.point, tails={})), means
+
+
+def price_whole(at: Case) -> tuple[Any, dict[str, Any]]:
+    """`price` with every percentile among the metrics, and the means of the distributions."""
+    found: tuple[Any, dict[str, Any]] = spread_out(_whole(at.system, at.design))
+    return found
 
 
 def price_few(at: Case, n: int) -> Any:

@@ -20,25 +20,35 @@ import pytest
 from dse.cost.step import step
 from dse.cost.types import DecodeLoad, PrefillLoad
 from dse.serving.evaluate import evaluate
-from dse.serving.types import CLOSED, GOODPUT
+from dse.serving.types import CLOSED, GOODPUT, Limits
 from tests.properties.extremes import EXTREMES
-from tests.support import QUICK, Case, case, interpreted, limits, numbers, replace, traffic
+from tests.support import (
+    Case,
+    Family,
+    case,
+    interpreted,
+    interpreted_single,
+    limits,
+    numbers,
+    replace,
+    traffic,
+)
 
 METRICS = ("goodput_requests_per_s_per_accelerator", "ttft_mean_s", "tpot_mean_s")
 STEP = 1e-4
 
 
-def inner(family: str, mode: str, kind: str) -> Case:
+def inner(family: str | Family, mode: str, kind: str, promised: Limits | None = None) -> Case:
     """A design in the interior of the relaxed space."""
     asked = traffic(
         isl_tokens=3000, isl_cv=0.5, osl_tokens=200, prefix_hit_frac=0.2, load=30, load_kind=kind
     )
-    promised = limits(ttft_mean_s=0.6, tpot_mean_s=0.03, itl_mean_s=0.1, e2e_mean_s=30.0)
+    means = limits(ttft_mean_s=0.6, tpot_mean_s=0.03, itl_mean_s=0.1, e2e_mean_s=30.0)
     at = case(
         family,
         mode=mode,
         asked=asked,
-        promised=promised,
+        promised=promised or means,
         tp=1.7,
         max_batch=400.5,
         chunk_tokens=1100.5,
@@ -90,14 +100,6 @@ def compiled() -> Any:
 
 
 @cache
-def single_precision() -> Any:
-    def both(at: Case, towards: Case) -> Any:
-        return jax.jvp(_metrics, (at,), (towards,))
-
-    return jax.jit(both, compiler_options=QUICK)
-
-
-@cache
 def plain() -> Any:
     return interpreted(_metrics)
 
@@ -128,12 +130,52 @@ def test_derivatives_equal_central_differences(family: str, mode: str, kind: str
         assert np.abs(slopes[:, [name in one for one in names]]).max() > 1e-3 * values.min(), name
 
 
+# One promise that binds for each way of serving: on a percentile, or on a share of the requests.
+PERCENTILES = {
+    "mixed phases, ttft_p99": ("dense", "colocated", limits(ttft_p99_s=1.5)),
+    "prefill first, tpot_p99": (
+        Family("Llama-3.1-8B", "h100-sxm", "sglang", 2.0),
+        "colocated",
+        limits(tpot_p99_s=0.05),
+    ),
+    "two pools, a share": (
+        "dense",
+        "disaggregated",
+        Limits({}, {}, {"ttft": 1.0, "e2e": 6.0}, 0.9),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", PERCENTILES)
+def test_goodput_under_percentiles_has_the_slope_of_differences(what: str) -> None:
+    family, mode, promised = PERCENTILES[what]
+    at, towards, names = repeated(inner(family, mode, GOODPUT, promised))
+
+    def goodput(x: Case) -> Any:
+        return evaluate(x.system, x.design, 8).metrics[METRICS[0]]
+
+    alone = interpreted(goodput)
+    value, slope = (
+        np.asarray(x) for x in interpreted(lambda x, dx: jax.jvp(goodput, (x,), (dx,)))(at, towards)
+    )
+
+    def moved(by: float) -> np.ndarray:
+        return np.asarray(alone(jax.tree.map(lambda x, d: x + by * d, at, towards)))
+
+    difference = (moved(STEP) - moved(-STEP)) / (2 * STEP)
+    assert np.all(np.isfinite(slope))
+    near = np.isclose(slope, difference, rtol=2e-3, atol=1e-5 * value[0])
+    assert near.all(), {names[i]: (slope[i], difference[i]) for i in np.flatnonzero(~near)}
+    # the promise binds: goodput rises with the limit
+    of_limits = [".limits." in name for name in names]
+    assert slope[of_limits].max() > 1e-3 * value[0]
+
+
 def test_single_precision_derivatives_are_finite_and_agree() -> None:
     at, towards, names = repeated(inner(*POINTS[0]))
     exact = compiled()(at, towards)[1]
-    with jax.enable_x64(False):
-        single = jax.tree.map(np.float32, (at, towards))
-        slopes = jax.device_get(single_precision()(*single)[1])
+    single = interpreted_single(lambda x, dx: jax.jvp(_metrics, (x,), (dx,)))
+    slopes = single(at, towards)[1]
     for metric, want, got in zip(METRICS, exact, slopes, strict=True):
         assert np.asarray(got).dtype == np.float32
         assert np.all(np.isfinite(got)), metric
