@@ -34,7 +34,7 @@ CHUNK_STUDY: dict[str, Any] = {
 # Eight workers of four H100: 5,120 tokens a request in other shares, and links of other widths.
 N_WORKERS = 8
 RATIOS = {"16 : 1": 16.0, "8 : 1": 8.0, "4 : 1": 4.0, "2 : 1": 2.0}
-LINKS = ("400 Gb/s", "25 Gb/s", "10 Gb/s", "5 Gb/s")
+LINKS = ("400 Gb/s", "10 Gb/s", "5 Gb/s", "2.5 Gb/s")
 TOKENS = 5120.0
 SPLIT_DESIGN: dict[str, Any] = {
     "mode": "disaggregated",
