@@ -16,6 +16,7 @@ from dse.serving.tails import Mixture, Tail
 from dse.struct import Array, Scalar
 
 _TINY = 1e-12
+_MOST_OF_ROOM, _DEVIATIONS = 0.95, 2.3
 _FULL_SPREAD = 0.02  # a full step's time scatters a little: a tail without an edge
 
 
@@ -116,11 +117,33 @@ def tpot_tail(d: Decoding, outputs: Outputs, rate: Scalar, met: Held, variance: 
     return (whole,)
 
 
+def no_longer_than(tail: Mixture, longest_s: Scalar) -> Mixture:
+    """The same where no value exceeds `longest_s`: a mean gap is at most a step with a full chunk.
+
+    What is above the shift has a mean m within the room L, and a deviation that keeps it there,
+    (L - m)/2.3, which is where a gamma's 99th percentile lies.
+    """
+    found = []
+    for part in tail:
+        room = jnp.maximum(longest_s - part.shift, 1e-3 * longest_s)
+        mean = jnp.minimum(part.mean, _MOST_OF_ROOM * room)
+        widest = (room - mean) / _DEVIATIONS
+        found.append(
+            Tail(part.weight, part.shift, mean, jnp.minimum(part.variance, widest * widest))
+        )
+    return tuple(found)
+
+
 class Full(NamedTuple):
     """Seconds that a full chunk adds to a step, by nodes of prompt length [J]."""
 
     seconds: Scalar
     weights: Scalar  # of prompt tokens
+
+    @property
+    def mean_s(self) -> Array:
+        """Over prompt tokens."""
+        return jnp.sum(self.weights * self.seconds, axis=0)
 
 
 def gap_tail(
@@ -141,8 +164,7 @@ def gap_tail(
     first = work / carrying
     second = (queue.rate * met.second_s2 * cycle / (1.0 - met.light**2) + work**2) / carrying
     beside = d.slope_s * d.slope_s * variance
-    longest = jnp.sum(full.weights * full.seconds, axis=0)
-    first = jnp.minimum(first, longest)
+    first = jnp.minimum(first, full.mean_s)
     gamma = jnp.maximum(second - first * first, 0.0) + beside
     shares = _Steps(1.0 - carrying, carrying * (1.0 - psi), carrying * psi)
     return _stacked_tail(d, shares, beside, first, gamma, full)

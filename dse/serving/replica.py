@@ -17,6 +17,7 @@ from dse.serving.decoding import (
     burst_gap_tail,
     gap_tail,
     held,
+    no_longer_than,
     tpot_tail,
 )
 from dse.serving.gated import (
@@ -337,6 +338,7 @@ def latencies(at: Load, found: Flow, ttft_mean_s: Scalar) -> dict[str, Mixture]:
         weights=share / jnp.sum(share, axis=0),
     )
     if at.engine.mixes_phases:
+        tpot = no_longer_than(tpot, (d.step_s + full.mean_s) / d.accepted)
         gap = gap_tail(d, found.queue, found.wait, found.met, found.variance, full)
     else:
         gap = burst_gap_tail(d, found.queue, found.met, found.variance, full)
