@@ -3,58 +3,66 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from dse.serving.evaluate import evaluate
+from dse.serving.evaluate import accounts, evaluate
+from dse.serving.promises import LATENCIES, LEVELS
 from dse.serving.reasons import Reason
-from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN
+from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits
 from tests.properties.extremes import EXTREMES
 from tests.support import (
     Case,
+    Family,
     N,
     batched,
     case,
     has_own_axes,
     interpreted,
+    interpreted_single,
     numbers,
     price,
+    price_whole,
     replace,
     scaled,
     traffic,
     varied,
 )
 
-seeds = st.integers(0, 2**32 - 1)
-few = settings(max_examples=2, derandomize=True, deadline=None)
-# Each costs a compilation: every mode and every kind of load at least once. What differs between
+SEEDS = (1, 2)
+# Each costs a trace: every mode and every kind of load at least once. What differs between
 # families is in their steps (`test_steps.py`).
 DEPLOYMENTS = [
     ("dense", "colocated", GOODPUT),
     ("compressed", "colocated", GOODPUT),
-    ("delta", "colocated", GOODPUT),
+    ("alternating", "colocated", GOODPUT),
     ("dense", "colocated", CLOSED),
     ("dense", "colocated", OPEN),
     ("dense", "colocated", FULL),
     ("dense", "disaggregated", GOODPUT),
     ("dense", "disaggregated", CLOSED),
 ]
+# An engine that stops decoding for prompts.
+ALTERNATING = Family("Llama-3.1-8B", "h100-sxm", "sglang", 2.0)
 deployments = pytest.mark.parametrize(("family", "mode", "kind"), DEPLOYMENTS)
 promising = pytest.mark.parametrize(
     ("family", "mode", "kind"), [one for one in DEPLOYMENTS if one[2] == GOODPUT]
 )
 ROOT = 1e-6  # how far a root of six refinements may be off
+# How closely the mean of a distribution is that of the formula beside it. Requests find work that
+# came while they were prefilled, which the distributions of what follows count on top of the mean.
+MEANS = {"ttft": 0.01, "tpot": 0.3, "itl": 0.3, "e2e": 0.3}
 
 
 def drawn(family: str, mode: str, kind: str, seed: int) -> Case:
     rng = np.random.default_rng(seed)
     asked = traffic(isl_tokens=1500, isl_cv=0.5, osl_tokens=200, load=24, load_kind=kind)
-    at = varied(case(family, mode=mode, asked=asked), rng)
+    start = ALTERNATING if family == "alternating" else family
+    at = varied(case(start, mode=mode, asked=asked), rng)
     hits = rng.uniform(0.0, 0.9, N)
     return at._replace(
         system=replace(at.system, traffic=replace(at.system.traffic, prefix_hit_frac=hits))
@@ -65,88 +73,152 @@ def feasible(outcome: Any) -> np.ndarray:
     return np.asarray(outcome.reason) == Reason.OK
 
 
+@cache
+def figures(family: str, mode: str, kind: str, seed: int) -> tuple[Any, dict[str, Any]]:
+    """What the properties below are asked of, percentiles included, priced once."""
+    return price_whole(drawn(family, mode, kind, seed))
+
+
 @deployments
-@few
-@given(seed=seeds)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_figure_is_finite_and_not_negative(
     family: str, mode: str, kind: str, seed: int
 ) -> None:
-    found = price(drawn(family, mode, kind, seed))
+    found, _ = figures(family, mode, kind, seed)
     for name, value in found.metrics.items():
         assert np.all(np.isfinite(value)), name
         assert np.all(np.asarray(value) >= 0.0), name
     assert feasible(found).any()
 
 
-@promising
-@few
-@given(seed=seeds)
-def test_goodput_never_falls_when_a_promise_is_loosened(
+@deployments
+@pytest.mark.parametrize("seed", SEEDS)
+def test_percentiles_rise_and_have_the_mean_that_is_priced(
     family: str, mode: str, kind: str, seed: int
 ) -> None:
-    at = drawn(family, mode, kind, seed)
-    before = price(at).metrics["goodput_requests_per_s"]
-    for name in ("ttft_mean_s", "tpot_mean_s", "itl_mean_s", "e2e_mean_s"):
-        limits = at.system.limits
-        # an unpromised latency starts at a limit that binds somewhere
-        tight = replace(limits, itl_mean_s=np.full(N, 0.04), e2e_mean_s=np.full(N, 6.0))
-        start = at._replace(system=replace(at.system, limits=tight))
-        loose = replace(tight, **{name: 1.4 * getattr(tight, name)})
-        less = price(start).metrics["goodput_requests_per_s"]
-        more = price(start._replace(system=replace(at.system, limits=loose)))
-        assert np.all(more.metrics["goodput_requests_per_s"] >= less * (1 - ROOT)), name
-        assert np.all(before >= less * (1 - ROOT))
+    found, means = figures(family, mode, kind, seed)
+    m = found.metrics
+    kept = feasible(found)
+    for latency in LATENCIES:
+        p50, p90, p99 = (np.asarray(m[f"{latency}_{name}_s"]) for name in LEVELS)
+        # all requests may be alike: 18 halvings of a range of 1e4 leave 4e-5
+        assert np.all(p50 <= p90 * (1 + 4e-5)), latency
+        assert np.all(p90 <= p99 * (1 + 4e-5)), latency
+        # tokens of a closed loop may all take the same time
+        assert np.any(1.01 * p50[kept] < p99[kept]) or latency not in ("ttft", "e2e"), latency
+        mean = np.asarray(m[f"{latency}_mean_s"])
+        assert np.all(mean[kept] <= p99[kept] * (1 + 4e-5)), latency
+        np.testing.assert_allclose(means[latency][kept], mean[kept], rtol=MEANS[latency])
+
+
+STATISTICS = [f"{latency}_{name}" for latency in LATENCIES for name in ("mean", *LEVELS)]
+KEYS = [*STATISTICS, *LATENCIES]  # of all requests, and of each
+
+
+def all_limits(found: Any, binding: np.ndarray) -> Limits:
+    """A limit for everything; point i stands just before limit number binding[i] of what it does,
+    and far from the others. One request in ten is beyond the p90."""
+
+    def limit(key: str) -> np.ndarray:
+        value = found.metrics[f"{key}_s" if "_" in key else f"{key}_p90_s"]
+        return np.asarray(value) * np.where(binding == KEYS.index(key), 0.95, 50.0)
+
+    return Limits(
+        means={key.removesuffix("_mean"): limit(key) for key in STATISTICS if "mean" in key},
+        percentiles={key: limit(key) for key in STATISTICS if "mean" not in key},
+        each={key: limit(key) for key in LATENCIES},
+        attainment_frac=np.full(N, 0.9),
+    )
 
 
 @promising
-@few
-@given(seed=seeds)
+def test_goodput_never_falls_when_a_promise_is_loosened(family: str, mode: str, kind: str) -> None:
+    """Of 16 statistics of all requests and 4 limits on each, another at every point."""
+    at = drawn(family, mode, kind, SEEDS[0])
+    base, _ = figures(family, mode, kind, SEEDS[0])
+    binding = np.arange(N) % len(KEYS)
+    tight = all_limits(base, binding)
+
+    def goodput(given: Limits) -> np.ndarray:
+        found = price(at._replace(system=replace(at.system, limits=given)))
+        return np.asarray(found.metrics["goodput_requests_per_s"])
+
+    less = goodput(tight)
+    more = goodput(
+        replace(jax.tree.map(lambda x: 1.04 * x, tight), attainment_frac=np.full(N, 0.9))
+    )
+    fewer = goodput(replace(tight, attainment_frac=np.full(N, 0.85)))
+    worse = more < less * (1 - ROOT)
+    assert not worse.any(), {KEYS[b] for b in binding[worse]}
+    # nearly all of them bind somewhere; a queue is steep, so that a later first token buys little
+    gained = {KEYS[b] for b in binding[more > less * (1 + 10 * ROOT)]}
+    assert len(gained) >= 15, set(KEYS) - gained
+    assert gained & set(LATENCIES)
+    # a smaller share of requests asks less, and of nothing but the limits on each
+    of_each = binding >= len(STATISTICS)
+    assert np.all(fewer >= less * (1 - ROOT))
+    assert np.any(fewer[of_each] > less[of_each] * (1 + 10 * ROOT))
+    np.testing.assert_array_equal(fewer[~of_each], less[~of_each])
+
+
+@promising
+@pytest.mark.parametrize("seed", SEEDS)
 def test_promises_hold_where_the_design_counts(
     family: str, mode: str, kind: str, seed: int
 ) -> None:
     at = drawn(family, mode, kind, seed)
-    found = price(at)
+    found, _ = figures(family, mode, kind, seed)
     kept = feasible(found)
-    for name in ("ttft_mean_s", "tpot_mean_s"):
-        allowed = np.asarray(getattr(at.system.limits, name))
-        assert np.all(found.metrics[name][kept] <= allowed[kept] * (1 + 1e-3)), name
+    for latency, allowed in at.system.limits.means.items():
+        mean = found.metrics[f"{latency}_mean_s"]
+        assert np.all(mean[kept] <= np.asarray(allowed)[kept] * (1 + 1e-3)), latency
 
 
-def faster(at: Case, pattern: str) -> Case:
-    """The case with every rate whose name matches made half as large again."""
-    out: Case = scaled(at, lambda name: 1.5 if re.search(pattern, name) else 1.0)
+def faster(at: Case, patterns: tuple[str, ...]) -> Case:
+    """At point i the rates that match pattern i modulo their number are half as large again."""
+
+    def factor(name: str) -> Any:
+        matches = [bool(re.search(pattern, name)) for pattern in patterns]
+        return np.where(np.asarray(matches)[np.arange(N) % len(patterns)], 1.5, 1.0)
+
+    out: Case = scaled(at, factor)
     return out
 
 
 @promising
-@few
-@given(seed=seeds)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_better_hardware_never_lowers_goodput(family: str, mode: str, kind: str, seed: int) -> None:
+    before = figures(family, mode, kind, seed)[0].metrics["goodput_requests_per_s"]
+    words = ("memory_bandwidth", "flops_per_s", "scale_up_(bytes|peer)", "scale_out_bytes")
     at = drawn(family, mode, kind, seed)
-    before = price(at).metrics["goodput_requests_per_s"]
-    for words in ("memory_bandwidth", "flops_per_s", "scale_up_(bytes|peer)", "scale_out_bytes"):
-        after = price(faster(at, words)).metrics["goodput_requests_per_s"]
-        assert np.all(after >= before * (1 - ROOT)), words
+    after = price(faster(at, words)).metrics["goodput_requests_per_s"]
+    worse = np.flatnonzero(after < before * (1 - ROOT))
+    assert not worse.size, {words[i % len(words)] for i in worse}
+    assert np.any(after[::4] > 1.01 * before[::4])
+
+
+account = interpreted(lambda system, design: accounts(system, design)[1])
 
 
 @deployments
-@few
-@given(seed=seeds)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_memory_grows_with_what_it_holds(family: str, mode: str, kind: str, seed: int) -> None:
     at = drawn(family, mode, kind, seed)
-    before = price(at).decode_memory
+
+    def memory(system: Any = at.system, **changes: Any) -> Any:
+        served = replace(at.design.decode, **changes)
+        return account(system, replace(at.design, decode=served))
+
+    before, served = memory(), at.design.decode
     longer = replace(at.system.traffic, isl_tokens=1.5 * at.system.traffic.isl_tokens)
-    after = price(at._replace(system=replace(at.system, traffic=longer))).decode_memory
+    after = memory(replace(at.system, traffic=longer))
     assert np.all(after.request_bytes >= before.request_bytes)
     assert np.all(after.kv_bytes_per_token == before.kv_bytes_per_token)
-    served = at.design.decode
     for name in ("max_batch", "chunk_tokens"):
-        wider = replace(at.design, decode=replace(served, **{name: 2.0 * getattr(served, name)}))
-        grown = price(at._replace(design=wider)).decode_memory
+        grown = memory(**{name: 2.0 * getattr(served, name)})
         assert np.all(grown.activation_bytes >= before.activation_bytes), name
         assert np.all(grown.kv_budget_bytes <= before.kv_budget_bytes), name
-    stages = price(at._replace(design=replace(at.design, decode=replace(served, pp=served.pp * 2))))
-    assert np.all(stages.decode_memory.weights_bytes < before.weights_bytes)
+    assert np.all(memory(pp=2.0 * served.pp).weights_bytes < before.weights_bytes)
 
 
 def test_a_closed_loop_with_more_clients_serves_no_less() -> None:
@@ -191,6 +263,8 @@ def point(at: Case, i: int) -> Case:
 def time_factor(name: str, k: float) -> float:
     if name.endswith("price_usd_per_hour"):
         return 1.0
+    if ".limits." in name:
+        return 1.0 if name.endswith("attainment_frac") else k
     if "bytes_per_s" in name or "flops_per_s" in name or "requests_per_s" in name:
         return 1.0 / k
     if name.endswith(("_s", "_s_per_step", "_s_per_request", "_s_per_prompt_token")):
@@ -205,18 +279,19 @@ def time_factor(name: str, k: float) -> float:
         ("dense", "colocated", CLOSED),
         ("dense", "colocated", OPEN),
         ("dense", "disaggregated", GOODPUT),
+        ("alternating", "colocated", GOODPUT),
         ("compressed", "colocated", GOODPUT),
     ],
 )
 def test_seconds_may_be_counted_in_another_unit(family: str, mode: str, kind: str) -> None:
     """No time constant hides in the code: slow everything down and every latency follows."""
     k = 3.0
-    at = drawn(family, mode, kind, 21)
+    at = drawn(family, mode, kind, SEEDS[0])
     slow: Case = scaled(at, lambda name: time_factor(name, k))
     if kind == OPEN:
         asked = replace(at.system.traffic, load=at.system.traffic.load / k)
         slow = slow._replace(system=replace(slow.system, traffic=asked))
-    before, after = price(at).metrics, price(slow).metrics
+    before, after = figures(family, mode, kind, SEEDS[0])[0].metrics, price_whole(slow)[0].metrics
     for name, value in before.items():
         if name in ("power_w", "price_usd_per_hour"):
             factor = 1.0
@@ -237,12 +312,11 @@ def test_seconds_may_be_counted_in_another_unit(family: str, mode: str, kind: st
 def test_single_precision_agrees_to_four_digits(family: str, mode: str) -> None:
     at = drawn(family, mode, GOODPUT, 31)
     exact = price(at)
-    with jax.enable_x64(False):
-        single = price(jax.tree.map(np.float32, at))
+    single = interpreted_single(lambda s, d: evaluate(s, d, 6).metrics)(*at)
     kept = feasible(exact)
     assert kept.sum() > 5
     for name, value in exact.metrics.items():
-        found = np.asarray(single.metrics[name])
+        found = np.broadcast_to(single[name], N)
         assert found.dtype == np.float32, name
         assert np.all(np.isfinite(found)), name
         np.testing.assert_allclose(found[kept], value[kept], rtol=1e-4, err_msg=name)
@@ -270,8 +344,9 @@ def extreme(at: Case) -> Case:
 @deployments
 def test_nothing_is_infinite_at_the_extremes(family: str, mode: str, kind: str) -> None:
     asked = traffic(isl_tokens=1500, isl_cv=0.5, osl_tokens=200, load=24, load_kind=kind)
-    at = extreme(batched(case(family, mode=mode, asked=asked)))
-    found = price(at)
+    start = ALTERNATING if family == "alternating" else family
+    at = extreme(batched(case(start, mode=mode, asked=asked)))
+    found, _ = price_whole(at)
     for name, leaf in numbers(found):
         bad = np.broadcast_to(~np.isfinite(np.asarray(leaf, float)), N).nonzero()[0]
         assert not bad.size, (name, [list(EXTREMES)[i % len(EXTREMES)] for i in bad[:3]])
