@@ -12,6 +12,8 @@ from dse.serving.tails import gamma_tail
 from dse.serving.types import Traffic
 from dse.struct import Array, Scalar
 
+_LEAST_ROOM = 1e-6
+
 
 class SlotWait(NamedTuple):
     """Chance of finding no slot, and the mean wait of those that find none, seconds."""
@@ -54,7 +56,8 @@ def slot_wait(
     whole replica; each further request in the system is e^-r rarer, r = 2 (1 - rs)/(I + cv_s^2).
     chance = A/(F(slots) + A), A = f(slots)/r, mean wait 1/(r X); f, F of the batch's gamma.
     """
-    room = jnp.maximum(slots - prefilling, 0.5 * slots)
+    # Memory may hold no request at all.
+    room = jnp.maximum(jnp.maximum(slots - prefilling, 0.5 * slots), _LEAST_ROOM)
     at_limit = d.step_s + d.slope_s * jnp.maximum(room - d.batch, 0.0)
     decoding = outputs.mean_gaps / d.accepted * at_limit / room
     service = work_s + decoding

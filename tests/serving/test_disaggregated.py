@@ -8,12 +8,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dse.serving import disaggregated
+from dse.serving import stations
 from dse.serving.evaluate import accounts
 from dse.serving.types import CLOSED, FULL, GOODPUT
-from tests.support import Case, batched, case, limits, price_few, replace, traffic
+from tests.support import (
+    Case,
+    batched,
+    case,
+    interpreted,
+    limits,
+    price_few,
+    replace,
+    traffic,
+)
 
 POINTS = 8
+decode_step = interpreted(stations.decode_step)
+prompt_step = interpreted(stations.prompt_step)
+front_of = interpreted(stations.front_of)
 
 
 def price8(found: Case) -> Any:
@@ -33,11 +45,11 @@ def with_pool(found: Case, side: str, **changes: Any) -> Case:
     return found._replace(design=replace(found.design, **{side: changed}))
 
 
-def setting(found: Case) -> disaggregated.Setting:
+def setting(found: Case) -> stations.Setting:
     system, design = found
     _, account = accounts(system, design)
     slots = np.minimum(design.decode.max_batch, account.resident_requests(design.decode.dp))
-    return disaggregated.Setting(
+    return stations.Setting(
         system.model,
         design.prefill,
         design.decode,
@@ -61,13 +73,14 @@ def test_no_station_is_asked_for_more_than_it_does(kind: str) -> None:
     start = start._replace(design=replace(start.design, fabric=(0.0, 1.0, 0.0)))
     found = price8(start)
     s = setting(start)
-    front = disaggregated.front(s)
+    front = front_of(s)
+    lengths = stations.lengths_of(s, front)
     rate = np.asarray(found.metrics["requests_per_s"])
-    most = np.asarray(disaggregated.largest_front_rate(s, front))
+    most = np.asarray(stations.largest_front_rate(s, front, lengths))
     assert np.all(rate <= most * (1 + 1e-6))
     links = np.minimum(workers, decoders)
-    assert np.all(rate * np.asarray(front.transfer_s) <= links * (1 + 1e-6))
-    decode = disaggregated.decode_step(s, found.point.slots).total_s
+    assert np.all(rate * np.asarray(lengths.transfer_s[0]) <= links * (1 + 1e-6))
+    decode = decode_step(s, found.point.slots).total_s
     assert np.all(
         rate <= decoders * np.asarray(found.point.slots) / (127 * np.asarray(decode)) * 1.001
     )
@@ -83,9 +96,9 @@ def test_decoding_holds_no_prompt() -> None:
     s = setting(start)
     batch = found.point.resident_requests
     np.testing.assert_allclose(
-        found.metrics["tpot_mean_s"], disaggregated.decode_step(s, batch).total_s, rtol=1e-9
+        found.metrics["tpot_mean_s"], decode_step(s, batch).total_s, rtol=1e-9
     )
-    load = disaggregated.decode_step(s, 1.0)
+    load = decode_step(s, 1.0)
     assert float(jnp.max(load.terms.attention)) > 0
 
 
@@ -114,11 +127,11 @@ def test_a_slow_link_shows_in_the_first_token_and_in_the_rate() -> None:
 def test_a_prompt_alone_takes_its_chunks_one_after_the_other() -> None:
     start = with_pool(at(isl_tokens=6000), "prefill", chunk_tokens=np.full(POINTS, 2000.0))
     s = setting(start)
-    front = disaggregated.front(s)
-    step_s = disaggregated.prompt_step(s).total_s
+    front = stations.front(s)
+    step_s = prompt_step(s).total_s
     np.testing.assert_allclose(front.alone_s, 3.0 * np.asarray(step_s), rtol=1e-9)
     # two stages: three chunks pass in (3 + 1) half steps
     staged = setting(with_pool(start, "prefill", pp=np.full(POINTS, 2.0)))
-    step_s = disaggregated.prompt_step(staged).total_s
-    alone = disaggregated.front(staged).alone_s
+    step_s = prompt_step(staged).total_s
+    alone = stations.front(staged).alone_s
     np.testing.assert_allclose(alone, np.asarray(step_s) * (3 + 1) / 2, rtol=1e-9)
