@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dse.serving.gated import Queue, gated_wait, own_time
-from dse.serving.tails import Tail, exceed, mean_of, percentile
+from dse.serving.tails import Mixture, Tail, exceed, mean_of, percentile
 from tests.serving.oracle import formulas
 from tests.serving.oracle.affine import (
     Batching,
@@ -69,9 +69,9 @@ def queue(
     )
 
 
-def ttft(q: Queue) -> Tail:
+def ttft(q: Queue) -> Mixture:
     wait, own = gated_wait(q), own_time(q)
-    return Tail(q.weights, own, wait.mean_s + 0.0 * own, wait.variance_s2 + 0.0 * own)
+    return (Tail(q.weights, own, wait.mean_s + 0.0 * own, wait.variance_s2 + 0.0 * own),)
 
 
 @jax.jit
@@ -117,10 +117,11 @@ def test_the_wait_is_that_of_the_formulas(chunk: float, dispersion: float) -> No
     for n in range(0, N, 6):
         nodes = (q.work_s[:, n], q.prompt_tokens[:, n], q.weights[:, n])
         mine = formulas.gated(q.rate[n], 12e-3, nodes, chunk, dispersion)
-        assert float(wait.mean_s[n]) == pytest.approx(mine.mean_s, rel=1e-6)
-        assert float(wait.variance_s2[n]) == pytest.approx(mine.variance_s2, rel=1e-6)
-        assert float(wait.cycle_s[n]) == pytest.approx(mine.cycle_s, rel=1e-6)
-        assert float(wait.full_share[n]) == pytest.approx(mine.full_share, rel=1e-6, abs=1e-9)
+        # The fixed point of the mean step takes fewer rounds than the formulas': 2e-6 is left.
+        assert float(wait.mean_s[n]) == pytest.approx(mine.mean_s, rel=1e-5)
+        assert float(wait.variance_s2[n]) == pytest.approx(mine.variance_s2, rel=1e-5)
+        assert float(wait.cycle_s[n]) == pytest.approx(mine.cycle_s, rel=1e-5)
+        assert float(wait.full_share[n]) == pytest.approx(mine.full_share, rel=1e-5, abs=1e-9)
         np.testing.assert_allclose(own[:, n], mine.own_s)
         # Wilson and Hilferty's gamma tail against the incomplete gamma function
         np.testing.assert_allclose(chance[:, n], formulas.gated_tail(mine, nodes[2], t), atol=0.03)
@@ -257,10 +258,7 @@ def assert_finite_in_single_precision(q: Queue) -> None:
 OVERLOADED = np.concatenate((np.geomspace(1e-9, 0.99, N - 8), np.geomspace(1.0, 10.0, 8)))
 
 
-FAR_BEYOND = pytest.mark.xfail(reason="steps of many chunks per prompt grow without limit")
-
-
-@pytest.mark.parametrize("chunk", [pytest.param(64.0, marks=FAR_BEYOND), 1500.0, 1e6])
+@pytest.mark.parametrize("chunk", [64.0, 1500.0, 1e6])
 @pytest.mark.parametrize("dispersion", [1.0, 50.0])
 def test_single_precision_stays_finite_from_no_load_to_overload(
     chunk: float, dispersion: float
