@@ -12,13 +12,13 @@ import pytest
 from dse.cost.reuse import Reuse, Tier
 from dse.lower.study import lower_study
 from dse.lower.transfer import hit_curve
-from dse.serving import disaggregated
+from dse.serving import stations
 from dse.serving.evaluate import accounts, effective, evaluate
 from dse.serving.reuse import reused
 from dse.serving.types import CLOSED
 from dse.space.designs import digit_arrays, gathered
 from dse.spec.study import load_study
-from tests.support import Case, case, replace, traffic
+from tests.support import Case, case, interpreted, replace, traffic
 
 CURVE = hit_curve((1e4, 1e5, 1e6, 1e7, 1e8), (0.05, 0.1, 0.3, 0.5, 0.6), 0.6)
 DRAM = Tier(100e9, 0.0, 50e9, 0.0)
@@ -38,9 +38,9 @@ def hits(one: Case) -> float:
     return float(effective(*one).traffic.prefix_hit_frac)
 
 
-def setting(one: Case) -> disaggregated.Setting:
+def setting(one: Case) -> stations.Setting:
     system, design = effective(*one), one.design
-    return disaggregated.Setting(
+    return stations.Setting(
         model=system.model,
         prefill=design.prefill,
         decode=design.decode,
@@ -94,17 +94,17 @@ def test_hits_shrink_prefill_and_transfer_and_leave_decoding_alone() -> None:
         setting(with_reuse(at("disaggregated"), *tiers, uses_memory=0.0))
         for tiers in ((), (Tier(0.0, 1e18, 1e12, 0.0),))
     )
-    before, after = disaggregated.front(cold), disaggregated.front(warm)
+    before, after = stations.front(cold), stations.front(warm)
     assert float(warm.traffic.prefix_hit_frac) == pytest.approx(0.6, rel=1e-3)
     for name in ("alone_s", "work_s", "transfer_s", "exposed_s"):
         assert float(getattr(after, name)) < float(getattr(before, name)), name
-    moved = [float(disaggregated.moved_of(s).size_bytes) for s in (cold, warm)]
+    moved = [float(stations.moved_of(s).size_bytes) for s in (cold, warm)]
     assert moved[1] / moved[0] == pytest.approx(0.4, rel=1e-3)
-    steps = [float(disaggregated.decode_step(s, 8.0).total_s) for s in (cold, warm)]
+    steps = [float(stations.decode_step(s, 8.0).total_s) for s in (cold, warm)]
     assert steps[0] == steps[1]
     # where the decode side keeps nothing, the whole prompt moves
     whole = warm._replace(link=replace(warm.link, moves_prefix=1.0))
-    assert float(disaggregated.moved_of(whole).size_bytes) == pytest.approx(moved[0])
+    assert float(stations.moved_of(whole).size_bytes) == pytest.approx(moved[0])
 
 
 def test_a_faster_tier_never_makes_the_first_token_later() -> None:
@@ -112,7 +112,7 @@ def test_a_faster_tier_never_makes_the_first_token_later() -> None:
     for rate in (1e8, 1e9, 3e9, 1e10, 1e11, 1e12):
         one = with_reuse(at("disaggregated"), Tier(0.0, 1e18, rate, 0.0), uses_memory=0.0)
         s = setting(one)
-        first = disaggregated.front(s)
+        first = stations.front(s)
         engine = s.source_engine
         shown = engine.ttft_base_s + engine.ttft_s_per_prompt_token * s.traffic.isl_tokens
         found.append(float(first.alone_s + shown))
@@ -127,20 +127,20 @@ def test_loading_keeps_the_links_of_the_prefill_pool_busy() -> None:
         for rate in (1e12, 5e9)
     )
     loading = float(slow.traffic.loading_s)
-    assert loading > float(disaggregated.front(quick).work_s)
-    assert float(disaggregated.front(slow).work_s) == pytest.approx(loading)
+    assert loading > float(stations.front(quick).work_s)
+    assert float(stations.front(slow).work_s) == pytest.approx(loading)
 
 
 @pytest.mark.parametrize("mode", ["colocated", "disaggregated"])
 def test_metrics_say_what_was_found(mode: str) -> None:
     start = with_reuse(at(mode), DRAM)
-    plain = evaluate(at(mode).system, start.design)
-    found = evaluate(*start)
-    share = float(found.metrics["prefix_hit_frac"])
+    priced = interpreted(lambda s, d: evaluate(s, d).metrics)
+    plain, found = priced(at(mode).system, start.design), priced(*start)
+    share = float(found["prefix_hit_frac"])
     assert share == pytest.approx(hits(start))
     assert 0.3 < share < 0.6
-    assert float(plain.metrics["prefix_hit_frac"]) == 0.0
-    assert float(found.metrics["ttft_mean_s"]) < float(plain.metrics["ttft_mean_s"])
+    assert float(plain["prefix_hit_frac"]) == 0.0
+    assert float(found["ttft_mean_s"]) < float(plain["ttft_mean_s"])
 
 
 @pytest.mark.parametrize(
