@@ -70,12 +70,31 @@ def spread_of(table: LengthTable, isl: float, osl: float, kind: str) -> Spread:
         joint_frac=float(table.weight @ (table.isl * table.osl)) / (isl * osl),
         output_overlap_frac=_overlap(outputs, output_weights),
         prompt_overlap_frac=_overlap(prompts, prompt_weights),
+        prompt_within=_within(table.isl, table.weight, prompt_weights) / isl,
     )
 
 
 def _nodes(values: Floats, weights: Floats, n: int) -> tuple[Floats, Floats]:
     """As many nodes as the lengths have values, up to n: a fixed length is one node."""
     return nodes(values, weights, min(n, len(np.unique(values))))
+
+
+def _within(values: Floats, weights: Floats, strata: Floats) -> Floats:
+    """[J] standard deviation of the values in each stratum of probability."""
+    if len(strata) <= 1:
+        return np.zeros(len(strata))
+    order = np.argsort(values)
+    total = np.concatenate([[0.0], np.cumsum(weights[order])])
+    edges = np.concatenate([[0.0], np.cumsum(strata)])
+
+    def means(of: Floats) -> Floats:
+        integral = np.concatenate([[0.0], np.cumsum(of * weights[order])])
+        below = np.interp(edges, total / total[-1], integral)
+        return np.asarray(np.diff(below) / np.maximum(strata, 1e-12))
+
+    sorted_values = values[order]
+    spread = means(sorted_values**2) - means(sorted_values) ** 2
+    return np.asarray(np.sqrt(np.maximum(spread, 0.0)))
 
 
 def _points(factors: Floats, kind: str) -> Floats:

@@ -110,6 +110,26 @@ def own_time(q: Queue) -> Array:
     return q.work_s + q.step_s * jnp.maximum(q.prompt_tokens / q.chunk_tokens, 1.0)
 
 
+def spilled(q: Queue, wait: Wait, step_s: Scalar) -> Array:
+    """[J] seconds more of a prompt whose last tokens no longer fit into the step of its others.
+
+    With y = S/ch and half of what a step takes before it, it needs h(y) steps instead of max(1, y),
+    each `step_s` and, in the last one, what came meanwhile: rho (w + step), at most half a budget.
+    """
+    first, second = _over(q.weights, q.prompt_tokens), _over(q.weights, q.prompt_tokens**2)
+    share = q.prompt_tokens / q.chunk_tokens
+    per_budget = q.rate * wait.cycle_s / q.chunk_tokens
+    before = jnp.minimum(0.5 * per_budget * first, 1.0)
+    spread = jnp.sqrt(jnp.maximum(0.5 * per_budget * second / q.chunk_tokens, 1e-8))
+    y = share + before
+    more = jnp.maximum(_visits(y, spread) - before - jnp.maximum(share, 1.0), 0.0)
+    crosses = normal_cdf((y - 1.0) / spread)
+    work = _over(q.weights, q.work_s)
+    came = jnp.minimum(q.rate * work, 1.0) * (q.work_s + step_s)
+    half_budget = 0.5 * q.chunk_tokens * work / first
+    return more * step_s + crosses * jnp.minimum(came, half_budget)
+
+
 def gated_wait(q: Queue) -> Wait:
     """Moments of the wait on a replica that mixes prompts into decoding steps.
 

@@ -27,6 +27,17 @@ def along(nodes: Table, like: Scalar) -> Array:
     return values.reshape(values.shape + (1,) * jnp.ndim(like))
 
 
+def within_frac(traffic: Traffic, like: Array) -> Array:
+    """[J, ...] deviation of the prompts that a node stands for, relative to the node."""
+    spread = traffic.spread
+    if spread.prompt_within is None:
+        return 0.0 * along(jnp.asarray(spread.prompt_factors), like)
+    share = jnp.asarray(spread.prompt_within) / jnp.maximum(
+        jnp.asarray(spread.prompt_factors), 1e-6
+    )
+    return along(jnp.minimum(share, 1.0), like)
+
+
 def at_points(traffic: Traffic, quantity: Callable[[Traffic], T]) -> T:
     """Arrays [K, ...] of a quantity at the prompt lengths that are priced."""
 
@@ -60,6 +71,23 @@ def at_length(traffic: Traffic, priced: Array, factor: Scalar) -> Array:
     basis = _basis(jnp.asarray(traffic.spread.prompt_points), jnp.asarray(factor))
     terms = [one * value for one, value in zip(basis, priced, strict=True)]
     return jnp.asarray(sum(terms[1:], terms[0]))
+
+
+def beyond_tangent(traffic: Traffic, priced: Array) -> Array:
+    """q'(1) - q(1) of a quantity at a mean prompt: how far its tangent passes below 0 at 0.
+
+    0 where only one length is priced.
+    """
+    points = jnp.asarray(traffic.spread.prompt_points)
+    n = points.shape[0]
+    if n == 1:
+        return jnp.zeros_like(priced[0])
+    left = (priced[1] - priced[0]) / (points[1] - points[0])
+    if n == 2:
+        return left - priced[1]
+    right = (priced[2] - priced[1]) / (points[2] - points[1])
+    share = (points[1] - points[0]) / (points[2] - points[0])
+    return left + (right - left) * share - priced[1]
 
 
 def at_nodes(traffic: Traffic, priced: Array, factors: Table) -> Array:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.cost.types import Engine, Pool
+from dse.cost.types import Pool
 from dse.serving.decoding import (
     Decoding,
     Full,
@@ -27,9 +27,11 @@ from dse.serving.gated import (
     alternation,
     gated_wait,
     prefill_first_wait,
+    spilled,
 )
-from dse.serving.nodes import along, at_length, at_nodes
-from dse.serving.sharing import Pieces, pieces, shared_frac, shared_where_first
+from dse.serving.nodes import along, within_frac
+from dse.serving.prompts import Load, Prompts, budget_tokens, prompts_of, with_experts
+from dse.serving.sharing import shared_frac
 from dse.serving.slots import SlotWait, cache_variance, slot_wait
 from dse.serving.speculative import accepted_length, accepted_variance
 from dse.serving.tails import Mixture, Tail, mean_of, variance_of
@@ -41,35 +43,7 @@ BATCH_STEP = 1.2  # relative batch at which the decode step is priced again, for
 # Open loads keep a little below the slots, where a request would wait for ever.
 MOST_SLOTS_FRAC = 0.99
 _SECANTS = 6
-_LEAST_CHUNK_FRAC = 0.05
 _LEAST_GAPS = 0.5
-
-
-class Load(NamedTuple):
-    """A replica at a batch: what its times and its requests are. Times in s, per replica."""
-
-    traffic: Traffic
-    pool: Pool
-    engine: Engine
-    slots: Array
-    batch: Array  # B, decoding requests
-    decode: Array  # [D, ...] decode step at B and, where D > 1, at BATCH_STEP B
-    # [K + 1, ...] what a prompt adds to the steps that carry it, by its length, over the ranks and
-    # stages; and the share of it that goes to experts
-    prompt: Array
-
-
-class Prompts(NamedTuple):
-    """Prompt lengths as nodes [J] and what each costs."""
-
-    tokens: Array
-    weights: Array
-    work_s: Array  # what a step lasts longer for one, beside the fixed part of the step
-    fixed_s: Array  # F of a step with prompts, where they do not share it with decoding
-    whole_s: Array  # work and its own fixed part: a prompt alone
-    shared_frac: Array  # share of it that a step lasts longer, with the ranks' others
-    chunks: Array  # budgets that a prompt fills, at least one
-    pieces: Pieces
 
 
 class Flow(NamedTuple):
@@ -95,60 +69,6 @@ class Flow(NamedTuple):
 def clients_of(traffic: Traffic, pool: Pool, slots: Array) -> Scalar:
     """Requests in flight on a replica of a closed loop; one per slot where every slot is taken."""
     return slots if traffic.load_kind == FULL else traffic.load / pool.replicas
-
-
-def prompts_of(at: Load, finished: Array) -> Prompts:
-    """Work by prompt length; the fixed part is what a prompt of no tokens would still cost.
-
-    As many prompts come between two decode steps as requests finish in one, B AL/(O - 1).
-    """
-    traffic, pool = at.traffic, at.pool
-    ranks = pool.dp * pool.pp
-    factors = jnp.asarray(traffic.spread.prompt_factors)
-    weights = along(jnp.asarray(traffic.spread.prompt_weights), at.batch)
-    times, spread = at.prompt[:-1], at.prompt[-1]
-    # Of a prompt alone the experts get one rank's rows, though a full step is priced.
-    alone = 1.0 - spread * (1.0 - 1.0 / pool.dp)
-    whole = at_nodes(traffic, times, factors) * (ranks * alone)
-    fixed = jnp.zeros_like(at.batch)
-    if not at.engine.mixes_phases and times.shape[0] > 1:
-        intercept = at_length(traffic, times, jnp.zeros(())) * (ranks * alone)
-        fixed = jnp.clip(intercept, 0.0, 0.95 * jnp.min(whole, axis=0))
-    tokens = along(factors, at.batch) * traffic.new_prompt_tokens
-    of = pieces(ranks, weights, tokens, budget_tokens(at) / ranks)
-    if at.engine.mixes_phases:
-        share = shared_frac(of, finished)
-    else:
-        work = jnp.sum(weights * (whole - fixed), axis=0)
-        share = shared_where_first(of, at.decode[0], work, finished)
-    share = _with_experts(pool, share, spread) / alone
-    return Prompts(
-        tokens=tokens,
-        weights=weights,
-        work_s=(whole - fixed) * share,
-        fixed_s=fixed,
-        whole_s=whole,
-        shared_frac=share,
-        chunks=jnp.maximum(tokens / pool.chunk_tokens, 1.0),
-        pieces=of,
-    )
-
-
-def _with_experts(pool: Pool, share: Array, spread: Array) -> Array:
-    """Share of a prompt that counts, when experts take the rows of all dp ranks together."""
-    of_stages = jnp.clip(share * pool.dp, 1.0 / pool.pp, 1.0)
-    return share + spread * (of_stages / pool.dp - share)
-
-
-def budget_tokens(at: Load) -> Array:
-    """Prompt tokens that a step of the replica may take: an engine that mixes phases gives its
-    budget to decoding rows first."""
-    pool = at.pool
-    room = jnp.asarray(pool.chunk_tokens + 0.0 * at.batch)
-    if at.engine.mixes_phases:
-        rows = at.batch * (1.0 + pool.draft_tokens) / (pool.dp * pool.pp)
-        room = jnp.maximum(room - rows, _LEAST_CHUNK_FRAC * pool.chunk_tokens)
-    return room * pool.dp * pool.pp
 
 
 def _open_rate(at: Load, p: Prompts, steps: Array, decode_s: Array, budget: Array) -> Array:
@@ -252,7 +172,7 @@ def flow(at: Load) -> Flow:
     p, decode_s = kept((prompts_of(at, at.batch * accepted / gaps), at.decode[0]))
     budget = budget_tokens(at)
     alone_s = jnp.sum(p.weights * p.whole_s, axis=0)
-    whole_s = alone_s * p.shared_frac
+    whole_s = (alone_s + p.beside_s) * p.shared_frac
     share, others, wave_s = jnp.zeros(()), jnp.ones(()), jnp.zeros(())
     if traffic.is_open:
         rate = _open_rate(at, p, gaps / accepted, decode_s, budget)
@@ -263,7 +183,7 @@ def flow(at: Load) -> Flow:
         if traffic.load_kind == CLOSED:
             # All prompts of a wave come into its steps.
             spread = at.prompt[-1]
-            in_wave = _with_experts(pool, shared_frac(p.pieces, clients), spread)
+            in_wave = with_experts(pool, shared_frac(p.pieces, clients), spread)
             in_wave = in_wave * alone_s / (1.0 - spread * (1.0 - 1.0 / pool.dp))
             wave_s = others * clients * in_wave
             share = in_step(traffic, engine, wave_s, gaps * decode_s / accepted)
@@ -271,7 +191,10 @@ def flow(at: Load) -> Flow:
         tpot_s = decode_s / accepted + at.batch * whole_s * (1.0 - 0.5 * share) / gaps
         rate = at.batch / (gaps * tpot_s)
     queue, wait = kept(_queue(at, p, others * rate, decode_s, budget))
-    own = kept(_own(at, p, decode_s))
+    own = _own(at, p, decode_s)
+    if traffic.is_open:
+        own = own + spilled(queue, wait, decode_s if engine.mixes_phases else p.fixed_s)
+    own = kept(own)
     own_mean = jnp.sum(p.weights * own, axis=0)
     # A prompt waits for the step in progress; with nobody there is none.
     busy = others * (1.0 - share) * -jnp.expm1(-(at.batch + rate * own_mean))
@@ -329,7 +252,7 @@ def latencies(at: Load, found: Flow, ttft_mean_s: Scalar) -> dict[str, Mixture]:
     of it scatters like a uniform share of a wave.
     """
     d, outputs = found.decoding, outputs_of(at.traffic, at.batch)
-    ttft = _ttft_tail(found, ttft_mean_s)
+    ttft = _ttft_tail(at.traffic, found, ttft_mean_s)
     tpot = tpot_tail(d, outputs, found.queue.rate, found.met, found.variance)
     p = found.prompts
     share = p.weights * p.tokens
@@ -345,8 +268,11 @@ def latencies(at: Load, found: Flow, ttft_mean_s: Scalar) -> dict[str, Mixture]:
     return {"ttft": ttft, "tpot": tpot, "itl": gap, "e2e": whole_tail(ttft, tpot, outputs)}
 
 
-def _ttft_tail(found: Flow, mean_s: Scalar) -> Mixture:
-    """Idle arrivals, those that wait for steps, and those that wait for a slot as well."""
+def _ttft_tail(traffic: Traffic, found: Flow, mean_s: Scalar) -> Mixture:
+    """Idle arrivals, those that wait for steps, and those that wait for a slot as well.
+
+    The prompts of a node differ: their own work scatters by its share of their lengths' deviation.
+    """
     weights, own, wait = found.prompts.weights, found.own_s, found.wait
     explained = jnp.sum(weights * own, axis=0) + found.busy * wait.mean_s + found.slot.mean_s
     more = jnp.maximum(mean_s - explained, 0.0)
@@ -358,8 +284,14 @@ def _ttft_tail(found: Flow, mean_s: Scalar) -> Mixture:
         (found.busy * (1.0 - slot.chance), wait.mean_s, spread),
         (found.busy * slot.chance, wait.mean_s + slot.wait_s, spread + slot.wait_s**2),
     ]
+    apart = kept(found.prompts.whole_s * within_frac(traffic, found.busy + wait.mean_s))
     return tuple(
-        Tail(chance * weights, own, (mean + more)[None], variance[None])
+        Tail(
+            chance * weights,
+            own - apart,
+            (mean + more)[None] + apart,
+            variance[None] + apart * apart,
+        )
         for chance, mean, variance in kept(rows)
     )
 

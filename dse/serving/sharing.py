@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.smooth import padded
+from dse.smooth import padded, power_sum
 from dse.struct import Array, Scalar
 
 # Fitted to E max of k Poisson numbers, k = 2..16: within 3 %, 8 % up to 128; means of .001 to 1000.
@@ -90,4 +90,6 @@ def shared_where_first(of: Pieces, decode_s: Array, work_s: Array, finished: Arr
     idle = jnp.exp(-k * y)
     apart = (1.0 - idle) / jnp.maximum(-k * jnp.expm1(-y), _TINY)
     together = shared_frac(of, finished * idle)
-    return jnp.clip(apart * together / padded(apart, together), 1.0 / k, 1.0)
+    # About the smaller of the two: what either saves, 1/s - 1, as a power sum.
+    saved = power_sum(jnp.maximum(1.0 / apart - 1.0, 0.0), 1.0 / together - 1.0, 3)
+    return jnp.clip(1.0 / (1.0 + saved), 1.0 / k, 1.0)

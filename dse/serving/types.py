@@ -46,6 +46,7 @@ class Spread:
     joint_frac: Scalar = 1.0  # E[S O] / (E[S] E[O])
     output_overlap_frac: Scalar = 1.0  # E[min(O, O')] / E[O]
     prompt_overlap_frac: Scalar = 1.0  # E[min(S, S')] / E[S]
+    prompt_within: Table | None = None  # [J], deviation of the lengths that a node stands for
 
 
 @struct
