@@ -145,7 +145,7 @@ def lengths_of(s: Setting, at: Front) -> Lengths:
         service_s=nodes(at.work_s),
         fixed_s=nodes(at.fixed_s),
         transfer_s=nodes(at.transfer_s),
-        exposed_s=nodes(at.exposed_s),
+        exposed_s=jnp.maximum(nodes(at.exposed_s), 0.0),
     )
 
 
