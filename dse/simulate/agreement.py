@@ -233,7 +233,9 @@ REGIMES: Final[Mapping[str, Chosen]] = {
     "long": lambda row: row["mix"] == "long",
     "reasoning": lambda row: row["mix"] == "reasoning",
     "slots bind": lambda row: row["slot_wait_frac"] > 0.01,
-    "no slot waits, below 0.9": lambda row: row["slot_wait_frac"] <= 0.01 and row["utilization"] < 0.9,
+    "no slot waits, below 0.9": lambda row: (
+        row["slot_wait_frac"] <= 0.01 and row["utilization"] < 0.9
+    ),
 }
 
 
