@@ -210,7 +210,8 @@ def operate(s: Setting, n_refinements: int) -> Point:
         prefill_utilization_frac=at.rate * service / s.prefill.replicas,
         decode_utilization_frac=jnp.minimum(batch / s.slots, 1.0),
         link_utilization_frac=at.rate * moved / middle(front.links),
-        transfer_exposed_s=mean_over(at.lengths, at.lengths.exposed_s),
+        # A hair below zero where next to nothing shows: the streamed sums cancel.
+        transfer_exposed_s=jnp.maximum(mean_over(at.lengths, at.lengths.exposed_s), 0.0),
         saturation=saturation,
         slots=s.slots,
         slot_wait_frac=at.slot.chance,

@@ -90,14 +90,19 @@ def beyond_tangent(traffic: Traffic, priced: Array) -> Array:
     return left + (right - left) * share - priced[1]
 
 
-def at_nodes(traffic: Traffic, priced: Array, factors: Table) -> Array:
-    """[J, ...]: the polynomial at every node, never below a share of the straight line through 0.
+def through_points(traffic: Traffic, priced: Array, factors: Table) -> Array:
+    """[J, ...]: the polynomial through `priced` [K, ...] at every node.
 
     With one point the quantity is that point's everywhere: all prompts are alike.
     """
     points = jnp.asarray(traffic.spread.prompt_points)
     basis = [along(one, priced[0]) for one in _basis(points, jnp.asarray(factors))]
     terms = [one * value for one, value in zip(basis, priced, strict=True)]
-    value = sum(terms[1:], terms[0])
+    return jnp.asarray(sum(terms[1:], terms[0]))
+
+
+def at_nodes(traffic: Traffic, priced: Array, factors: Table) -> Array:
+    """The same of a quantity that is a prompt's own: never below a share of the line through 0."""
+    points = jnp.asarray(traffic.spread.prompt_points)
     straight = along(jnp.asarray(factors), priced[0]) * priced[-1] / points[-1]
-    return jnp.maximum(value, _LEAST_SHARE * straight)
+    return jnp.maximum(through_points(traffic, priced, factors), _LEAST_SHARE * straight)

@@ -14,7 +14,7 @@ from dse.cost.transfer import Fabric, Link, Route, Transfer, exposed_time, trans
 from dse.cost.types import Engine, Model, Pool, Target
 from dse.serving.colocated import chunk_load, chunks, decode_load
 from dse.serving.gated import LARGEST_LOAD
-from dse.serving.nodes import along, at_nodes, at_points
+from dse.serving.nodes import along, at_nodes, at_points, through_points
 from dse.serving.pool_queue import Chance, Stream, in_batches, one_at_a_time
 from dse.serving.slots import SlotWait
 from dse.serving.tails import Mixture, Tail
@@ -145,7 +145,7 @@ def lengths_of(s: Setting, at: Front) -> Lengths:
         service_s=nodes(at.work_s),
         fixed_s=nodes(at.fixed_s),
         transfer_s=nodes(at.transfer_s),
-        exposed_s=jnp.maximum(nodes(at.exposed_s), 0.0),
+        exposed_s=through_points(traffic, at.exposed_s, factors),
     )
 
 
