@@ -58,11 +58,11 @@ def inner(family: str | Family, mode: str, kind: str, promised: Limits | None = 
     )
     # The slower side of a link decides: equal sides would lie on the edge between two pieces.
     source = at.system.source
-    faster = {
-        name: 1.3 * getattr(source, name)
+    slower = {
+        name: 0.7 * getattr(source, name)
         for name in ("scale_up_bytes_per_s", "scale_up_peer_bytes_per_s", "scale_out_bytes_per_s")
     }
-    budget = replace(at.system, budget_accelerators=1e3, source=replace(source, **faster))
+    budget = replace(at.system, budget_accelerators=1e3, source=replace(source, **slower))
     return Case(budget, replace(at.design, fabric=(0.7, 0.2, 0.1)))
 
 
