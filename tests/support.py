@@ -22,7 +22,6 @@ from dse.cost.step import StepCost, step, step_kernels
 from dse.cost.types import DecodeLoad, Engine, Model, Pool, PrefillLoad, Target
 from dse.lower.formats import FormatChoice, lower_formats
 from dse.lower.model import lower_model
-from dse.lower.routing import Choice, lower_routing
 from dse.lower.target import lower_engine, lower_target
 from dse.lower.traffic import lower_traffic
 from dse.search import interpret
@@ -33,9 +32,9 @@ from dse.serving.types import GOODPUT, Deployment, Limits, Spread, System, Traff
 from dse.spec.engine import load_engine
 from dse.spec.hardware import Hardware
 from dse.spec.load import load
-from dse.spec.routing import RoutingSpec
 from dse.spec.workload import Workload
 from dse.struct import replace
+from tests.routed import routed
 
 N = 64
 # Examples of a property whose formula is cheap, the same in every run.
@@ -117,31 +116,6 @@ def pool(choice: FormatChoice, **degrees: float) -> Pool:
     }
     given.update({name: float(value) for name, value in degrees.items()})
     return Pool(**given, formats=choice.formats)
-
-
-EVEN = RoutingSpec.model_validate({"popularity": "uniform", "overdispersion": 1, "drift": 0})
-
-
-def routed(
-    served: Pool, to: Model, spec: RoutingSpec = EVEN, placement: str = "contiguous"
-) -> Pool:
-    """The pool with the routing of a model's experts at its degrees, which may be arrays."""
-
-    def of(kinds: Any) -> Any:
-        return tuple(_routing(kind, served, spec, placement) for kind in kinds)
-
-    draft = to.draft.experts if to.draft is not None else ()
-    return replace(served, routing=of(to.main.experts), draft_routing=of(draft))
-
-
-def _routing(kind: Any, served: Pool, spec: RoutingSpec, placement: str) -> Any:
-    """One kind's routing for every degree of expert parallelism, each rounded to a whole number."""
-    eps, spare = np.broadcast_arrays(served.ep, served.redundant_experts)
-    found = [
-        lower_routing(kind, spec, Choice(max(round(float(ep)), 1), round(float(r)), placement))
-        for ep, r in zip(eps.ravel(), spare.ravel(), strict=True)
-    ]
-    return jax.tree.map(lambda *leaves: np.reshape(leaves, eps.shape)[()], *found)
 
 
 def without_ceilings(served: Pool) -> Pool:

@@ -17,7 +17,6 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any, Final
 
-import jax
 import numpy as np
 import yaml
 
@@ -25,6 +24,7 @@ from dse import catalog
 from dse.arch import load_model
 from dse.arch.types import ModelArch, WeightFormat
 from dse.calibrate.audited_rows import AuditedRow
+from dse.calibrate.batches import priced_rows
 from dse.cost.types import Engine, Formats, Pool
 from dse.errors import DseError
 from dse.lower.formats import lower_formats
@@ -32,11 +32,10 @@ from dse.lower.model import lower_model
 from dse.lower.routing import Choice, lower_routing
 from dse.lower.target import lower_engine, lower_target
 from dse.lower.traffic import lower_traffic
-from dse.search import interpret
 from dse.serving.evaluate import evaluate
 from dse.serving.promises import percentiles
 from dse.serving.reasons import Reason, describe
-from dse.serving.types import FULL, GOODPUT, Deployment, Limits, System
+from dse.serving.types import FULL, GOODPUT, Deployment, Limits, Outcome, System
 from dse.spec.engine import load_engine
 from dse.spec.hardware import Hardware
 from dse.spec.load import load, load_spec
@@ -208,56 +207,20 @@ def lower_audited(row: AuditedRow) -> tuple[System, Deployment]:
     return system, Deployment(pool, pool, (0.0, 1.0, 0.0), "colocated")
 
 
-def _price(system: System, design: Deployment) -> tuple[dict[str, Any], Any, Any]:
-    def one(s: System, d: Deployment) -> tuple[dict[str, Any], Any, Any]:
-        outcome = evaluate(s, d, _REFINEMENTS)
-        found = {**outcome.metrics, **percentiles(outcome.point.tails)}
-        return found, outcome.reason, outcome.miss
-
-    priced: tuple[dict[str, Any], Any, Any] = jax.vmap(one)(system, design)
-    return priced
+def _price(system: System, design: Deployment) -> Outcome:
+    outcome = evaluate(system, design, _REFINEMENTS)
+    return replace(outcome, metrics={**outcome.metrics, **percentiles(outcome.point.tails)})
 
 
 def predict_audited(
     rows: Sequence[AuditedRow], progress: Callable[[int], None] | None = None
 ) -> list[AuditedPrediction]:
     """A prediction or a refusal for every run, in order; runs of one shape are priced together."""
-    done: dict[int, AuditedPrediction] = {}
-    groups: dict[Any, list[tuple[int, Any]]] = {}
-    for i, row in enumerate(rows):
-        try:
-            pair = lower_audited(row)
-        except DseError as error:
-            done[i] = AuditedPrediction(row, refusal=str(error))
-            continue
-        shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(pair))
-        groups.setdefault((jax.tree.structure(pair), shapes), []).append((i, pair))
-    for members in groups.values():
-        distinct, places = _distinct([pair for _, pair in members])
-        stacked = jax.tree.map(lambda *leaves: np.asarray(leaves, dtype=np.float64), *distinct)
-        program, structure = interpret.trace(_price, *stacked)
-        found = jax.tree.unflatten(structure, interpret.run(program, *stacked))
-        metrics, reasons, misses = found
-        for (i, _), j in zip(members, places, strict=True):
-            own = {name: float(values[j]) for name, values in metrics.items()}
-            done[i] = _judged(rows[i], own, int(reasons[j]), float(misses[j]))
-        if progress is not None:
-            progress(len(members))
-    return [done[i] for i in range(len(rows))]
-
-
-def _distinct(pairs: Sequence[Any]) -> tuple[list[Any], list[int]]:
-    """Different runs, and which of them each one is: many submissions repeat one deployment."""
-    seen: dict[Any, int] = {}
-    kept: list[Any] = []
-    places: list[int] = []
-    for pair in pairs:
-        key = tuple(np.asarray(leaf, np.float64).tobytes() for leaf in jax.tree.leaves(pair))
-        if key not in seen:
-            seen[key] = len(kept)
-            kept.append(pair)
-        places.append(seen[key])
-    return kept, places
+    found = priced_rows(rows, lower_audited, _price, progress)
+    return [
+        AuditedPrediction(row, refusal=one) if isinstance(one, str) else _judged(row, *one)
+        for row, one in zip(rows, found, strict=True)
+    ]
 
 
 def _judged(

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
-
-import jax
-import numpy as np
 
 from dse import catalog
 from dse.arch import load_model
 from dse.arch.types import ModelArch
+from dse.calibrate.batches import priced_rows
 from dse.calibrate.rows import Degrees, Row
 from dse.cost.types import Engine, Model, Pool
 from dse.errors import DseError
@@ -21,10 +18,9 @@ from dse.lower.model import lower_model
 from dse.lower.routing import Choice, lower_routing
 from dse.lower.target import lower_engine, lower_target
 from dse.lower.traffic import constant_traffic
-from dse.search import interpret
 from dse.serving.evaluate import evaluate
 from dse.serving.reasons import Reason, describe
-from dse.serving.types import CLOSED, Deployment, Limits, System
+from dse.serving.types import CLOSED, Deployment, Limits, Outcome, System
 from dse.spec.engine import load_engine
 from dse.spec.hardware import Hardware
 from dse.spec.load import load
@@ -149,9 +145,8 @@ def lower_row(row: Row) -> tuple[System, Deployment]:
     return system, Deployment(prefill, decode, (0.0, 1.0, 0.0), row.mode)
 
 
-def _price(system: System, design: Deployment) -> tuple[dict[str, Any], Any, Any]:
-    outcome = jax.vmap(lambda s, d: evaluate(s, d, _REFINEMENTS))(system, design)
-    return outcome.metrics, outcome.reason, outcome.miss
+def _price(system: System, design: Deployment) -> Outcome:
+    return evaluate(system, design, _REFINEMENTS)
 
 
 def predict(rows: Sequence[Row], progress: Callable[[int], None] | None = None) -> list[Prediction]:
@@ -159,32 +154,10 @@ def predict(rows: Sequence[Row], progress: Callable[[int], None] | None = None) 
 
     Rows of one model and mode are priced together.
     """
-    done: dict[int, Prediction] = {}
-    groups: dict[Any, list[tuple[int, Any]]] = {}
-    for i, row in enumerate(rows):
-        try:
-            pair = lower_row(row)
-        except DseError as error:
-            done[i] = Prediction(row, refusal=str(error))
-            continue
-        groups.setdefault(jax.tree.structure(pair), []).append((i, pair))
-    for members in groups.values():
-        for i, metrics, reason, miss in _priced(members):
-            done[i] = _judged(rows[i], metrics, reason, miss)
-        if progress is not None:
-            progress(len(members))
-    return [done[i] for i in range(len(rows))]
-
-
-def _priced(members: list[tuple[int, Any]]) -> list[tuple[int, dict[str, float], int, float]]:
-    stacked = jax.tree.map(lambda *leaves: np.asarray(leaves), *[pair for _, pair in members])
-    # A file has a few groups of a few hundred rows: compiling each would take longer.
-    program, structure = interpret.trace(_price, *stacked)
-    found = interpret.run(program, *stacked)
-    metrics, reasons, misses = jax.tree.unflatten(structure, found)
+    found = priced_rows(rows, lower_row, _price, progress)
     return [
-        (i, {name: float(v[j]) for name, v in metrics.items()}, int(reasons[j]), float(misses[j]))
-        for j, (i, _) in enumerate(members)
+        Prediction(row, refusal=one) if isinstance(one, str) else _judged(row, *one)
+        for row, one in zip(rows, found, strict=True)
     ]
 
 

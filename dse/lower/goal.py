@@ -96,14 +96,3 @@ def limits_of(objective: Objective) -> Limits:
         each=objective.request_limits(),
         attainment_frac=objective.attainment_frac or 1.0,
     )
-
-
-def describe_load(traffic: Traffic) -> str:
-    """The load in words."""
-    if traffic.load_kind == CLOSED:
-        return f"{traffic.load:g} requests in flight"
-    if traffic.load_kind == OPEN:
-        return f"{traffic.load:g} requests/s"
-    if traffic.load_kind == FULL:
-        return "every slot taken"
-    return "the largest rate at which every promise holds"

@@ -105,11 +105,6 @@ def _chunked(q: Queue) -> _Steps:
     return end
 
 
-def own_time(q: Queue) -> Array:
-    """[J] seconds of a prompt alone among decoding requests: w + V max(1, S/ch)."""
-    return q.work_s + q.step_s * jnp.maximum(q.prompt_tokens / q.chunk_tokens, 1.0)
-
-
 def spilled(q: Queue, wait: Wait, step_s: Scalar) -> Array:
     """[J] seconds more of a prompt whose last tokens no longer fit into the step of its others.
 

@@ -16,6 +16,7 @@ from dse.cost.transfer import Fabric, Link
 from dse.cost.types import Engine, Model, Pool, Target
 from dse.serving.tails import Mixture
 from dse.struct import Array, Scalar, static, struct
+from dse.workload.dispersion import WINDOWS
 
 # A table that the lowering makes and that jax may trace.
 Table = Array | NDArray[np.float64]
@@ -24,10 +25,6 @@ Table = Array | NDArray[np.float64]
 # arrivals. "goodput": the largest rate at which the promises hold. "full": every slot taken, as in
 # an offline batch.
 CLOSED, OPEN, GOODPUT, FULL = "closed", "open", "goodput", "full"
-
-# Expected arrivals at which the dispersion of counts is tabulated, equally spaced in log.
-DISPERSION_KNOTS = 24
-_FIRST_KNOT, _LAST_KNOT = math.log(0.1), math.log(1e5)
 
 
 @struct
@@ -60,7 +57,7 @@ class Traffic:
     prefix_hit_frac: Scalar  # share of a prompt found in the cache
     load: Scalar  # clients (closed) or requests/s (open); unused otherwise
     spread: Spread
-    dispersion: Table | None = None  # [24], index of dispersion of arrival counts; None: Poisson
+    dispersion: Table | None = None  # index of dispersion over `WINDOWS` arrivals; None: Poisson
     loading_s: Scalar = 0.0  # of a rank's host link, for a prompt's cached blocks
     load_kind: str = static(default=GOODPUT)
 
@@ -89,12 +86,12 @@ class Traffic:
         """Index of dispersion of the arrivals over a time in which `requests` are expected."""
         if self.dispersion is None:
             return jnp.ones(())
-        step = (_LAST_KNOT - _FIRST_KNOT) / (DISPERSION_KNOTS - 1)
-        place = (jnp.log(jnp.maximum(requests, 1e-9)) - _FIRST_KNOT) / step
-        place = jnp.clip(place, 0.0, DISPERSION_KNOTS - 1.0)
+        n, first, last = len(WINDOWS), math.log(WINDOWS[0]), math.log(WINDOWS[-1])
+        place = (jnp.log(jnp.maximum(requests, 1e-9)) - first) * (n - 1) / (last - first)
+        place = jnp.clip(place, 0.0, n - 1.0)
         # Hat functions instead of a lookup: a gather is slow inside compiled rows.
         total = jnp.zeros_like(place)
-        for i in range(DISPERSION_KNOTS):
+        for i in range(n):
             total = total + self.dispersion[i] * jnp.maximum(1.0 - jnp.abs(place - i), 0.0)
         return total
 

@@ -23,13 +23,14 @@ import numpy as np
 
 from dse.lower.study import lower_study
 from dse.search import exact
-from dse.serving.types import DISPERSION_KNOTS, GOODPUT, OPEN, Deployment, Limits, System
+from dse.serving.types import GOODPUT, OPEN, Deployment, Limits, System
 from dse.simulate.playing import simulate
 from dse.space.designs import digit_arrays, gathered
 from dse.spec.arrivals import Arrivals
 from dse.spec.study import load_study
 from dse.spec.workload import Workload
 from dse.struct import replace
+from dse.workload.dispersion import N_WINDOWS
 from dse.workload.requests import sample
 
 Row = dict[str, Any]
@@ -203,7 +204,7 @@ def _closed(case: _Case, kind: str, load: float, limits: Mapping[str, float]) ->
     Without limits a goodput is the largest rate there is.
     """
     traffic = case.system.traffic
-    bursts = np.ones(DISPERSION_KNOTS) if traffic.dispersion is None else traffic.dispersion
+    bursts = np.ones(N_WINDOWS) if traffic.dispersion is None else traffic.dispersion
     traffic = replace(traffic, load_kind=kind, load=load, dispersion=bursts)
     promised = Limits(means={}, percentiles=dict.fromkeys(_PROMISED, _BOUNDLESS_S) | dict(limits))
     system = replace(case.system, traffic=traffic, limits=promised)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +16,9 @@ from typing import Any, Final, NoReturn
 
 import yaml
 
-from dse.errors import Fault, SpecError, did_you_mean
+from dse.errors import Fault, SpecError
 from dse.spec.document import Document, Node, Place
+from dse.spec.files import regular_file
 
 MAX_BYTES: Final = 5_000_000
 MAX_DEPTH: Final = 40
@@ -59,24 +59,11 @@ def read_document(path: str | os.PathLike[str]) -> Document:
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a regular file of at most 5 MB; its size is asked before reading."""
-    file = f"{os.fspath(path):.300}"
-    try:
-        status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
-            raise SpecError.of("is a folder; expected a YAML file", file=file)
-        if not stat.S_ISREG(status.st_mode):
-            raise SpecError.of("is not a regular file; expected a YAML file", file=file)
+    with regular_file(path, "a YAML file") as (file, status):
         if status.st_size > MAX_BYTES:
             raise _too_large(file, status.st_size)
         with open(path, "rb") as stream:
             data = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise SpecError.of(f"no such file{_nearest_file(Path(path))}", file=file) from None
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise SpecError.of(f"cannot be read: {reason}", file=file) from None
-    except ValueError:  # a path with a NUL character
-        raise SpecError.of(f"not a path: {file!r:.60}") from None
     if len(data) > MAX_BYTES:
         raise _too_large(file, len(data))
     return data
@@ -309,11 +296,3 @@ def _too_large(file: str | None, size: int) -> SpecError:
     return SpecError.of(
         f"{size / 1e6:.1f} MB is too large; a file may have {MAX_BYTES / 1e6:g} MB", file=file
     )
-
-
-def _nearest_file(path: Path) -> str:
-    try:
-        names = [entry.name for entry in path.parent.iterdir()][:10_000]
-    except OSError:
-        return ""
-    return did_you_mean(path.name, names)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gzip
 import os
-import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Final
 
-from dse.errors import Fault, SpecError, did_you_mean
+from dse.errors import Fault, SpecError
+from dse.spec.files import regular_file
 
 MAX_LINE_BYTES: Final = 8_000_000
 
@@ -81,35 +80,11 @@ class TraceLines:
 @contextmanager
 def open_trace(path: str | os.PathLike[str]) -> Iterator[TraceLines]:
     """The lines of a regular file. Raises SpecError for a folder, a missing file, a device."""
-    file = f"{os.fspath(path):.300}"
-    try:
-        status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
-            raise SpecError.of("is a folder; expected a trace, CSV or JSONL", file=file)
-        if not stat.S_ISREG(status.st_mode):
-            raise SpecError.of("is not a regular file; expected a trace", file=file)
-        with open(path, "rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            if packed:
-                with gzip.open(raw) as unpacked:
-                    yield TraceLines(unpacked, file)  # type: ignore[arg-type]
-            else:
-                yield TraceLines(raw, file)
-    except FileNotFoundError:
-        raise SpecError.of(f"no such file{_nearest_file(Path(path))}", file=file) from None
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise SpecError.of(f"cannot be read: {reason}", file=file) from None
-    except ValueError as error:
-        if "null" not in str(error):
-            raise
-        raise SpecError.of(f"not a path: {file!r:.60}") from None
-
-
-def _nearest_file(path: Path) -> str:
-    try:
-        names = [entry.name for entry in path.parent.iterdir()][:10_000]
-    except OSError:
-        return ""
-    return did_you_mean(path.name, names)
+    with regular_file(path, "a trace, CSV or JSONL") as (file, _), open(path, "rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        if packed:
+            with gzip.open(raw) as unpacked:
+                yield TraceLines(unpacked, file)  # type: ignore[arg-type]
+        else:
+            yield TraceLines(raw, file)

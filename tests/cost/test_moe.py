@@ -16,8 +16,8 @@ from dse.cost.moe import (
     expert_weight_bytes,
 )
 from dse.spec.routing import RoutingSpec
+from tests.routed import EVEN
 from tests.support import (
-    EVEN,
     case,
     engine,
     formats,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dse.serving.gated import Queue, gated_wait, own_time
+from dse.serving.gated import Queue, gated_wait
 from dse.serving.tails import Mixture, Tail, exceed, mean_of, percentile
 from tests.serving.oracle import formulas
 from tests.serving.oracle.affine import (
@@ -67,6 +67,11 @@ def queue(
     return Queue(
         **{k: np.array(np.broadcast_to(v, shapes[k]), np.float64) for k, v in asked.items()}
     )
+
+
+def own_time(q: Queue) -> Any:
+    """[J] seconds of a prompt alone among decoding requests: w + V max(1, S/ch)."""
+    return q.work_s + q.step_s * jnp.maximum(q.prompt_tokens / q.chunk_tokens, 1.0)
 
 
 def ttft(q: Queue) -> Mixture:
