@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
 from dse.catalog import InputFile
 from dse.search.recommend import Outcome, Recommendation
+from dse.search.trust import Doubt
 from dse.serving.reasons import Reason
 from dse.spec.study import Study
 
@@ -149,6 +151,12 @@ class Evaluation:
     kernels: dict[str, list[dict[str, Any]]]  # "prefill": one chunk; "decode": one step
     warnings: list[str] = field(default_factory=list)
     inputs: list[InputFile] = field(default_factory=list)
+    find_doubts: Callable[[], list[Doubt]] = field(default=list, repr=False, compare=False)
+
+    @cached_property
+    def trust(self) -> list[Doubt]:
+        """Figures that simulation may not confirm; asked for, the design is priced once more."""
+        return self.find_doubts()
 
     def to_json(self) -> dict[str, Any]:
         """The document of `dse eval --json` (schema dse.eval/1)."""
@@ -166,6 +174,7 @@ class Evaluation:
             "bottlenecks": self.bottlenecks,
             "kernels": self.kernels,
             "warnings": list(self.warnings),
+            "trust": self.trust,
         }
         return {key: _finite(value) for key, value in document.items()}
 

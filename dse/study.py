@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from dse.catalog import InputFile
@@ -21,6 +22,7 @@ from dse.search.details import (
 from dse.search.enumerate import SMALL, Progress
 from dse.search.exact import price_designs, with_percentiles
 from dse.search.recommend import format_remarks, search_target
+from dse.search.trust import doubts
 from dse.serving.reasons import Reason, describe
 from dse.spec.load import Override, Source, load_spec
 from dse.spec.space import AXES, POOL_AXES, POOLS, Space
@@ -112,6 +114,7 @@ def evaluate(
         },
         warnings=[*lowered.warnings, *notes],
         inputs=list(inputs),
+        find_doubts=partial(doubts, problem, 0, one),
     )
 
 

@@ -52,6 +52,7 @@ def explain(session: Session, request: Request) -> int:
         "memory": priced["memory"],
         "warnings": priced["warnings"],
         **explained(subject),
+        "trust": priced["trust"],
     }
     session.emit(document, lambda out: _draw(out, document))
     if not document["feasible"]:
@@ -63,8 +64,9 @@ def explain(session: Session, request: Request) -> int:
 def _draw(out: Console, document: dict[str, Any]) -> None:
     from dse.explain import sentences
     from dse.report.tables import breakdown_table, rows_table
+    from dse.report.trust import doubt_lines
 
-    for sentence in sentences(document):
+    for sentence in [*sentences(document), *doubt_lines(document["trust"])]:
         out.print(f"- {sentence}", soft_wrap=True)
     phases = document["phases"]
     terms = {name: phase["terms"] for name, phase in phases.items() if phase["terms"]}

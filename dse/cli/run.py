@@ -132,6 +132,7 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
                 f"{one.label}: nothing is feasible. The nearest design: {_why(one)}.",
                 soft_wrap=True,
             )
+    _draw_doubts(out, result)
     front = pareto_rows(document["pareto"])
     if front:
         title = "Designs that no other beats in both speed per user and yield per accelerator"
@@ -152,6 +153,23 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
         f"{result.designs_evaluated:,} designs in {result.wall_s:.1f} s ({speed:,.0f}/s), solver "
         f"{result.solver}, proof: {result.proof}"
     )
+
+
+def _draw_doubts(out: Console, result: Result) -> None:
+    """What is in doubt of the recommended designs; nothing of designs that were played."""
+    from dse.report.trust import doubt_lines
+
+    if result.verification:
+        return
+    several = len(result.recommendations) > 1
+    lines = []
+    for one in result.recommendations:
+        if one.feasible:
+            lines += doubt_lines(one.trust, one.label if several else "")
+    for line in lines:
+        out.print(line, soft_wrap=True)
+    if lines:
+        out.print("--verify plays the best designs event by event.")
 
 
 def _why(one: Recommendation) -> str:

@@ -215,6 +215,7 @@ def _played(
         "difference_percent": difference,
         "wall_s": wall_s,
         "warnings": _warnings(played, closed),
+        "trust": list(closed.trust),
     }
     return document, requests_csv(played)
 
@@ -259,6 +260,7 @@ def draw_simulation(out: Console, document: dict[str, Any]) -> None:
     """What was played, beside what the closed forms say."""
     from dse.report.format import quantity
     from dse.report.tables import rows_table
+    from dse.report.trust import doubt_lines
 
     rows = []
     for name, value in document["metrics"].items():
@@ -280,3 +282,5 @@ def draw_simulation(out: Console, document: dict[str, Any]) -> None:
         f"{document['wall_s']:.1f} s; steps within {document['step_error_percent']:.2g} % of the "
         "cost model"
     )
+    for line in doubt_lines(document["trust"], "the closed forms"):
+        out.print(line, soft_wrap=True)

@@ -20,6 +20,7 @@ from dse.space.grid import Grid
 from dse.spec.engine import load_engine
 from dse.spec.space import PoolName
 from dse.spec.study import Study, Target
+from dse.spec.workload import Workload
 from dse.struct import replace
 
 UNLIMITED_ACCELERATORS = 1e9
@@ -37,6 +38,7 @@ class Problem:
     goal: Goal
     choices: Mapping[PoolName, tuple[FormatChoice, ...]]
     absent: Mapping[str, str]  # metric -> why it has no value here
+    workload: Workload  # what `system.traffic` was lowered from
 
     @property
     def mode(self) -> str:
@@ -132,7 +134,15 @@ def _problem(
     routing = {pool: routing_tables(model, study.routing, grid, pool) for pool in pools_of(mode)}
     tables = make_tables(grid, choices, target, study.link, drafts=drafts, routing=routing)
     return Problem(
-        study.model[0], target, system, grid, tables, goal, choices, absent_metrics(target)
+        model=study.model[0],
+        target=target,
+        system=system,
+        grid=grid,
+        tables=tables,
+        goal=goal,
+        choices=choices,
+        absent=absent_metrics(target),
+        workload=study.workload,
     )
 
 

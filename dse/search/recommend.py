@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from dse.lower.study import Problem
@@ -18,6 +18,7 @@ from dse.search.details import (
 from dse.search.enumerate import SMALL, Progress, enumerate_designs, interpret_designs
 from dse.search.exact import Priced, price_designs, with_percentiles
 from dse.search.found import Found, stage
+from dse.search.trust import Doubt, doubts
 from dse.serving.reasons import Reason, describe
 from dse.space.designs import digit_arrays
 
@@ -41,6 +42,7 @@ class Recommendation:
     breakdown: dict[str, dict[str, float]]
     absent: dict[str, str]
     notes: list[str]
+    trust: list[Doubt]  # figures that simulation may not confirm
 
     @property
     def label(self) -> str:
@@ -67,7 +69,7 @@ class _Row:
     problem: Problem
     index: int
     priced: Priced
-    design: dict[str, Any] = field(default_factory=dict)
+    beside: int  # designs that were priced together
 
     @property
     def feasible(self) -> bool:
@@ -91,7 +93,7 @@ def search_target(
     counts, interrupted, evaluated = {}, False, 0
     for problem in problems:
         found, priced, where = _searched(problem, progress, small)
-        every = [_Row(problem, i, priced.row(k)) for i, k in where.items()]
+        every = [_Row(problem, i, priced.row(k), len(where)) for i, k in where.items()]
         rows += [row for row in every if row.feasible]
         nearest += [row for row in every if not row.feasible]
         counts[problem.mode] = dict(found.counts)
@@ -189,6 +191,7 @@ def _recommendation(problems: Sequence[Problem], row: _Row) -> Recommendation:
         breakdown=breakdown_of(row.priced),
         absent=dict(problem.absent),
         notes=notes,
+        trust=doubts(problem, row.index, row.priced, beside=row.beside),
     )
 
 

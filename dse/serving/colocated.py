@@ -13,10 +13,11 @@ import jax.numpy as jnp
 from dse.cost.step import StepCost, step
 from dse.cost.types import DecodeLoad, Engine, Model, Pool, PrefillLoad, Target
 from dse.serving import promises
-from dse.serving.gated import LARGEST_LOAD
+from dse.serving.latencies import latencies
 from dse.serving.nodes import at_points
 from dse.serving.prompts import Load
-from dse.serving.replica import BATCH_STEP, MOST_SLOTS_FRAC, Flow, clients_of, flow, latencies
+from dse.serving.queue import LARGEST_LOAD
+from dse.serving.replica import BATCH_STEP, MOST_SLOTS_FRAC, Flow, clients_of, flow
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work

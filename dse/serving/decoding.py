@@ -11,22 +11,14 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.serving.gated import LARGEST_LOAD, Queue, Wait
+from dse.serving.outputs import Outputs
+from dse.serving.queue import LARGEST_LOAD, Queue, Wait
 from dse.serving.tails import Mixture, Tail
 from dse.struct import Array, Scalar
 
 _TINY = 1e-12
 _MOST_OF_ROOM, _DEVIATIONS = 0.95, 2.3
 _FULL_SPREAD = 0.02  # a full step's time scatters a little: a tail without an edge
-
-
-class Outputs(NamedTuple):
-    """Output lengths as nodes [I], and their statistics."""
-
-    gaps: Scalar  # [I], O - 1
-    weights: Scalar  # [I]
-    mean_gaps: Scalar
-    overlap_frac: Scalar  # E[min(O, O')] / E[O] of two requests
 
 
 class Decoding(NamedTuple):
@@ -49,13 +41,20 @@ class Held(NamedTuple):
     left_s: Array  # work queued behind a request when its decoding starts
 
 
-def held(queue: Queue, wait: Wait, ttft_mean_s: Scalar) -> Held:
-    """rw [psi E[TTFT] + (1 - psi) C] is the work that came while a request was prefilled."""
+def held(queue: Queue, wait: Wait, ttft_mean_s: Scalar, lumps: Scalar = 1.0) -> Held:
+    """rw [psi E[TTFT] + (1 - psi) C] is the work that came while a request was prefilled.
+
+    It comes in pieces `lumps` times as large as a prompt's share of it, and as much rarer.
+    """
     first = jnp.sum(queue.weights * wait.work_s, axis=0)
-    second = jnp.sum(queue.weights * wait.work_s**2, axis=0)
+    second = lumps * jnp.sum(queue.weights * wait.work_s**2, axis=0)
     light = jnp.minimum(queue.rate * first, LARGEST_LOAD)
     psi = wait.full_share
-    behind = light * (psi * ttft_mean_s + (1.0 - psi) * wait.cycle_s)
+    # Of other ranks' prompts some are under way: half a lump as time meets it.
+    others = 1.0 - 1.0 / jnp.asarray(queue.ranks)
+    under_way = 0.5 * second / jnp.maximum(first, _TINY)
+    queued = ttft_mean_s + others * (under_way - ttft_mean_s)
+    behind = light * (psi * queued + (1.0 - psi) * wait.cycle_s)
     return Held(light, first, second, behind)
 
 

@@ -13,8 +13,10 @@ import jax.numpy as jnp
 
 from dse.serving import promises
 from dse.serving.decoding import Decoding, Held, batch_variance, steady_gap_tail, tpot_tail
-from dse.serving.gated import LARGEST_LOAD
-from dse.serving.replica import BATCH_STEP, MOST_SLOTS_FRAC, outputs_of, whole_tail
+from dse.serving.latencies import whole_tail
+from dse.serving.outputs import outputs_of
+from dse.serving.queue import LARGEST_LOAD
+from dse.serving.replica import BATCH_STEP, MOST_SLOTS_FRAC
 from dse.serving.slots import SlotWait, cache_variance, slot_wait
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length, accepted_variance

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.serving.gated import LARGEST_LOAD, Queue, prefill_first_wait
+from dse.serving.prefill_first import prefill_first_wait
+from dse.serving.queue import LARGEST_LOAD, Queue
 from dse.struct import Array, Scalar
 
 _HALVINGS = 18

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from dse.cost.types import Engine, Pool
 from dse.serving.nodes import along, at_length, at_nodes, beyond_tangent
-from dse.serving.sharing import Pieces, pieces, shared_frac, shared_where_first
+from dse.serving.sharing import Pieces, pieces, shared_where_first, shared_where_mixed
 from dse.serving.types import Traffic
 from dse.struct import Array
 
@@ -40,6 +40,9 @@ class Prompts(NamedTuple):
     whole_s: Array  # work and its own fixed part: a prompt alone
     beside_s: Array  # what it takes longer with others in the step, which hides less of it
     shared_frac: Array  # share of it that a step lasts longer, with the ranks' others
+    # What meets decoding comes in lumps this much larger, and so much rarer, than `work_s`: prompts
+    # that overlap hold it up one after the other.
+    lumps: Array
     chunks: Array  # budgets that a prompt fills, at least one
     pieces: Pieces
 
@@ -70,12 +73,10 @@ def prompts_of(at: Load, finished: Array) -> Prompts:
         fixed = jnp.clip(intercept, 0.0, 0.95 * jnp.min(whole, axis=0))
     tokens = along(factors, at.batch) * traffic.new_prompt_tokens
     of = pieces(ranks, weights, tokens, budget_tokens(at) / ranks)
-    if at.engine.mixes_phases:
-        share = shared_frac(of, finished)
-    else:
-        work = jnp.sum(weights * (whole - fixed), axis=0)
-        share = shared_where_first(of, at.decode[0], work, finished)
-    share = with_experts(pool, share, spread) / alone
+    work = jnp.sum(weights * (whole - fixed), axis=0)
+    shared = shared_where_mixed if at.engine.mixes_phases else shared_where_first
+    found = shared(of, at.decode[0], work, finished)
+    share = with_experts(pool, found.frac, spread) / alone
     return Prompts(
         tokens=tokens,
         weights=weights,
@@ -84,6 +85,7 @@ def prompts_of(at: Load, finished: Array) -> Prompts:
         whole_s=whole,
         beside_s=more,
         shared_frac=share,
+        lumps=found.together_frac / found.frac,
         chunks=jnp.maximum(tokens / pool.chunk_tokens, 1.0),
         pieces=of,
     )

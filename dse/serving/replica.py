@@ -10,31 +10,19 @@ import jax.numpy as jnp
 from dse.cost.types import Pool
 from dse.serving.decoding import (
     Decoding,
-    Full,
     Held,
-    Outputs,
     batch_variance,
-    burst_gap_tail,
-    gap_tail,
     held,
-    no_longer_than,
-    tpot_tail,
 )
-from dse.serving.gated import (
-    LARGEST_LOAD,
-    Queue,
-    Wait,
-    alternation,
-    gated_wait,
-    prefill_first_wait,
-    spilled,
-)
-from dse.serving.nodes import along, within_frac
+from dse.serving.gated import gated_wait, spilled
+from dse.serving.nodes import along
+from dse.serving.outputs import outputs_of
+from dse.serving.prefill_first import alternation, prefill_first_wait
 from dse.serving.prompts import Load, Prompts, budget_tokens, prompts_of, with_experts
+from dse.serving.queue import LARGEST_LOAD, Queue, Wait
 from dse.serving.sharing import shared_frac
 from dse.serving.slots import SlotWait, cache_variance, slot_wait
 from dse.serving.speculative import accepted_length, accepted_variance
-from dse.serving.tails import Mixture, Tail, mean_of, variance_of
 from dse.serving.types import CLOSED, FULL, Traffic
 from dse.serving.waiting import in_step
 from dse.struct import Array, Scalar, kept
@@ -43,7 +31,6 @@ BATCH_STEP = 1.2  # relative batch at which the decode step is priced again, for
 # Open loads keep a little below the slots, where a request would wait for ever.
 MOST_SLOTS_FRAC = 0.99
 _SECANTS = 6
-_LEAST_GAPS = 0.5
 
 
 class Flow(NamedTuple):
@@ -129,6 +116,8 @@ def _queue(at: Load, p: Prompts, rate: Array, decode_s: Array, budget: Array) ->
         chunk_tokens=budget,
         dispersion=_dispersion(at, relaxing),
         fixed_s=p.fixed_s,
+        ranks=at.pool.dp * at.pool.pp,
+        shared_frac=p.shared_frac,
     )
     return queue, gated_wait(queue) if at.engine.mixes_phases else prefill_first_wait(queue)
 
@@ -142,18 +131,6 @@ def _own(at: Load, p: Prompts, decode_s: Array) -> Array:
     factors = along(jnp.asarray(at.traffic.spread.prompt_factors), at.batch)
     per_token = engine.ttft_s_per_prompt_token * at.traffic.isl_tokens * factors
     return (p.whole_s + passes) * hand_over + constant + per_token
-
-
-def outputs_of(traffic: Traffic, like: Array) -> Outputs:
-    """Output lengths as nodes; requests of a single token have no gap and do not count."""
-    factors = along(jnp.asarray(traffic.spread.output_factors), like)
-    weights = along(jnp.asarray(traffic.spread.output_weights), like) + 0.0 * like
-    gaps = factors * traffic.osl_tokens - 1.0
-    weights = weights * jnp.clip(gaps / _LEAST_GAPS, 0.0, 1.0)
-    total = jnp.maximum(jnp.sum(weights, axis=0), 1e-9)
-    mean = jnp.maximum(traffic.gaps, 1e-3)
-    overlap = traffic.spread.output_overlap_frac
-    return Outputs(jnp.maximum(gaps, _LEAST_GAPS), weights / total, mean, overlap)
 
 
 def flow(at: Load) -> Flow:
@@ -199,7 +176,7 @@ def flow(at: Load) -> Flow:
     # A prompt waits for the step in progress; with nobody there is none.
     busy = others * (1.0 - share) * -jnp.expm1(-(at.batch + rate * own_mean))
     decoding = _decoding(at, decode_s, accepted, rate)
-    met = held(queue, wait, own_mean + wait.mean_s)
+    met = held(queue, wait, own_mean + wait.mean_s, p.lumps)
     outputs = outputs_of(traffic, at.batch)
     variance = 0.0 * at.batch
     slot = SlotWait(0.0 * at.batch, 0.0 * at.batch)
@@ -242,70 +219,4 @@ def _decoding(at: Load, decode_s: Array, accepted: Array, rate: Array) -> Decodi
         accepted=accepted,
         accepted_variance=accepted_variance(at.pool.draft_tokens, at.engine.draft_acceptance_frac),
         arrivals_dispersion=_dispersion(at, life),
-    )
-
-
-def latencies(at: Load, found: Flow, ttft_mean_s: Scalar) -> dict[str, Mixture]:
-    """Distributions of every latency; the wait is stretched to the given mean TTFT.
-
-    In a closed loop Little's law fixes the mean, waves included; what the queue does not explain
-    of it scatters like a uniform share of a wave.
-    """
-    d, outputs = found.decoding, outputs_of(at.traffic, at.batch)
-    ttft = _ttft_tail(at.traffic, found, ttft_mean_s)
-    tpot = tpot_tail(d, outputs, found.queue.rate, found.met, found.variance)
-    p = found.prompts
-    share = p.weights * p.tokens
-    full = Full(
-        seconds=p.whole_s / jnp.maximum(p.tokens, 1e-6) * at.pool.chunk_tokens,
-        weights=share / jnp.sum(share, axis=0),
-    )
-    if at.engine.mixes_phases:
-        tpot = no_longer_than(tpot, (d.step_s + full.mean_s) / d.accepted)
-        gap = gap_tail(d, found.queue, found.wait, found.met, found.variance, full)
-    else:
-        gap = burst_gap_tail(d, found.queue, found.met, found.variance, full)
-    return {"ttft": ttft, "tpot": tpot, "itl": gap, "e2e": whole_tail(ttft, tpot, outputs)}
-
-
-def _ttft_tail(traffic: Traffic, found: Flow, mean_s: Scalar) -> Mixture:
-    """Idle arrivals, those that wait for steps, and those that wait for a slot as well.
-
-    The prompts of a node differ: their own work scatters by its share of their lengths' deviation.
-    """
-    weights, own, wait = found.prompts.weights, found.own_s, found.wait
-    explained = jnp.sum(weights * own, axis=0) + found.busy * wait.mean_s + found.slot.mean_s
-    more = jnp.maximum(mean_s - explained, 0.0)
-    scatter = more * more / 3.0
-    spread = wait.variance_s2 + scatter
-    slot = found.slot
-    rows = [
-        (1.0 - found.busy, 1e-4 * wait.mean_s, (1e-4 * wait.mean_s) ** 2 + scatter),
-        (found.busy * (1.0 - slot.chance), wait.mean_s, spread),
-        (found.busy * slot.chance, wait.mean_s + slot.wait_s, spread + slot.wait_s**2),
-    ]
-    apart = kept(found.prompts.whole_s * within_frac(traffic, found.busy + wait.mean_s))
-    return tuple(
-        Tail(
-            chance * weights,
-            own - apart,
-            (mean + more)[None] + apart,
-            variance[None] + apart * apart,
-        )
-        for chance, mean, variance in kept(rows)
-    )
-
-
-def whole_tail(ttft: Mixture, tpot: Mixture, outputs: Outputs) -> Mixture:
-    """End to end by output length: TTFT and (O - 1) gaps, taken as independent."""
-    first, spread = mean_of(ttft), variance_of(ttft)
-    shortest = jnp.min(ttft[0].shift, axis=0)
-    return tuple(
-        Tail(
-            weight=part.weight,
-            shift=shortest + outputs.gaps * part.shift,
-            mean=first - shortest + outputs.gaps * part.mean,
-            variance=spread + outputs.gaps**2 * part.variance,
-        )
-        for part in tpot
     )

@@ -70,26 +70,53 @@ def shared_frac(of: Pieces, prompts: Scalar) -> Array:
     return jnp.clip(most / (k * each), 1.0 / k, 1.0)
 
 
-def shared_where_first(of: Pieces, decode_s: Array, work_s: Array, finished: Array) -> Array:
-    """The same where prompts go first, n of them between two decode steps of V.
+class Sharing(NamedTuple):
+    """How much of a prompt's own time a step lasts longer for it, 1/k to 1."""
 
-    Decoding stands still while any rank has prompts. With p = X W/k of its time each has some, and
-    X V = n (1 - p)^k from p = n W/(k V) (1 - p)^k: a share (1 - (1 - p)^k)/(k p) of W counts, or
-    less where several come in one V.
+    frac: Array
+    together_frac: Array  # were it shared only with those that come into the same step
+
+
+def shared_where_mixed(of: Pieces, decode_s: Array, work_s: Array, finished: Array) -> Sharing:
+    """Sharing where decoding steps carry prompts of W seconds, n of them in a step on average.
+
+    The n that come during one step share the next; where W outlasts V those of later steps join.
     """
-    k = of.groups
+    y = _busy_log(of.groups, decode_s, work_s, finished)
+    return _overlapping(of.groups, y, shared_frac(of, finished))
+
+
+def shared_where_first(of: Pieces, decode_s: Array, work_s: Array, finished: Array) -> Sharing:
+    """Sharing where prompts go first, n of them between two decode steps of V.
+
+    Decoding stands still while any rank has prompts; those that come in one V start together.
+    """
+    y = _busy_log(of.groups, decode_s, work_s, finished)
+    return _overlapping(of.groups, y, shared_frac(of, finished * jnp.exp(-of.groups * y)))
+
+
+def _busy_log(groups: Scalar, decode_s: Array, work_s: Array, finished: Array) -> Array:
+    """y = -log(1 - p) of the share p = X W/k of its time that a rank has prompts.
+
+    Some rank has for 1 - (1 - p)^k and decode steps V take the rest: X V = n (1 - p)^k, so
+    p = n W/(k V) (1 - p)^k.
+    """
+    k = groups
     ratio = jnp.log(jnp.maximum(finished * work_s / (k * decode_s), 1e-9))
 
-    # In y = -log(1 - p): log(1 - e^-y) + k y = log(n W/(k V)), concave; Newton from below.
+    # log(1 - e^-y) + k y = log(n W/(k V)), concave; Newton from below.
     def nearer(_: Array, y: Array) -> Array:
         miss = jnp.log(-jnp.expm1(-y)) + k * y - ratio
         return jnp.maximum(y - miss / (k + 1.0 / jnp.expm1(y)), 0.05 * y)
 
     start = jnp.exp(jnp.minimum(ratio, 0.0)) / (1.0 + k)
-    y = jax.lax.fori_loop(0, 6, nearer, start)
-    idle = jnp.exp(-k * y)
-    apart = (1.0 - idle) / jnp.maximum(-k * jnp.expm1(-y), _TINY)
-    together = shared_frac(of, finished * idle)
-    # About the smaller of the two: what either saves, 1/s - 1, as a power sum.
+    y: Array = jax.lax.fori_loop(0, 6, nearer, start)
+    return y
+
+
+def _overlapping(groups: Scalar, y: Array, together: Array) -> Sharing:
+    """About the smaller of `together` and the share (1 - (1 - p)^k)/(k p) of overlapping prompts:
+    what either saves, 1/s - 1, as a power sum."""
+    apart = -jnp.expm1(-groups * y) / jnp.maximum(-groups * jnp.expm1(-y), _TINY)
     saved = power_sum(jnp.maximum(1.0 / apart - 1.0, 0.0), 1.0 / together - 1.0, 3)
-    return jnp.clip(1.0 / (1.0 + saved), 1.0 / k, 1.0)
+    return Sharing(jnp.clip(1.0 / (1.0 + saved), 1.0 / groups, 1.0), together)

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.serving.decoding import Decoding, Outputs
-from dse.serving.gated import LARGEST_LOAD
+from dse.serving.decoding import Decoding
+from dse.serving.outputs import Outputs
+from dse.serving.queue import LARGEST_LOAD
 from dse.serving.tails import gamma_tail
 from dse.serving.types import Traffic
 from dse.struct import Array, Scalar

@@ -13,9 +13,9 @@ from dse.cost.step import StepCost, step
 from dse.cost.transfer import Fabric, Link, Route, Transfer, exposed_time, transfer
 from dse.cost.types import Engine, Model, Pool, Target
 from dse.serving.colocated import chunk_load, chunks, decode_load
-from dse.serving.gated import LARGEST_LOAD
 from dse.serving.nodes import along, at_nodes, at_points, through_points
 from dse.serving.pool_queue import Chance, Stream, in_batches, one_at_a_time
+from dse.serving.queue import LARGEST_LOAD
 from dse.serving.slots import SlotWait
 from dse.serving.tails import Mixture, Tail
 from dse.serving.types import CLOSED, Limits, Traffic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.cost.types import Engine
-from dse.serving.gated import LARGEST_LOAD
+from dse.serving.queue import LARGEST_LOAD
 from dse.serving.types import Traffic
 from dse.struct import Array, Scalar
 

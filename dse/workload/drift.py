@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,21 @@ def drift(workload: Workload) -> Drift | None:
         _relative(windows.osl, len(rate)),
         arrivals.recorded_rate,
     )
+
+
+def played_at(workload: Workload, rate_requests_per_s: float) -> Drift | None:
+    """The windows as they pass when the workload is played at a mean rate; None as for `drift`.
+
+    `scaling: superpose` keeps their length and adds rate / recorded rate copies; at less than one
+    copy, and by `scaling: time`, they get longer or shorter.
+    """
+    found, arrivals = drift(workload), workload.arrivals
+    if found is None or arrivals is None or arrivals.recorded_rate is None:
+        return found
+    copies = rate_requests_per_s / arrivals.recorded_rate
+    if arrivals.scaled_by == "superpose" and copies > 1.0:
+        return found.diluted(copies)
+    return replace(found, window_s=found.window_at(rate_requests_per_s))
 
 
 def _relative(values: tuple[float, ...] | None, n: int) -> Floats:

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from dse.errors import DseError
 from dse.spec.arrivals import Arrivals, Scaling
@@ -57,8 +58,9 @@ def sample(workload: Workload, n: int, *, rate: float, seed: int) -> Requests:
     Gaps are exponential or gamma. For a recorded workload they are gamma with the dispersion of
     windows of ten requests, in time stretched by its windows' rates (time scaling keeps the
     requests per window; superposition averages over that many shifted recordings). Lengths are
-    independent from request to request, joint where the workload has joint nodes. Raises ValueError
-    for n < 1 or a rate of zero or less.
+    joint where the workload has joint nodes; they come in random order, one out of each of n
+    quantile strata, and gaps have the asked mean exactly, so that what is played differs from run
+    to run by its order alone. Raises ValueError for n < 1 or a rate of zero or less.
     """
     if n < 1 or not 0.0 < rate < math.inf:
         raise ValueError("expected n >= 1 and a rate above zero")
@@ -137,12 +139,18 @@ def _arrivals(
 
 
 def _gaps(n: int, cv: float, rng: np.random.Generator) -> Floats:
-    """Gaps of mean 1."""
+    """Gaps whose mean is 1; the first one, before the first request, is not counted."""
     if cv == 0.0:
         return np.ones(n)
-    if cv == 1.0:
-        return rng.exponential(size=n)
-    return rng.gamma(1.0 / cv**2, cv**2, n)
+    gaps = rng.exponential(size=n) if cv == 1.0 else rng.gamma(1.0 / cv**2, cv**2, n)
+    total = float(gaps[1:].sum())
+    return gaps * ((n - 1) / total) if total > 0.0 else gaps
+
+
+def _strata(n: int, rng: np.random.Generator) -> Floats:
+    """Quantiles in random order, one in each of n equal strata."""
+    quantiles: Floats = (rng.permutation(n) + rng.random(n)) / n
+    return quantiles
 
 
 def _through_windows(
@@ -165,7 +173,8 @@ def _through_windows(
 def _lengths(workload: Workload, n: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
     if workload.joint is not None:
         weight = np.asarray(workload.joint.weight, np.float64)
-        which = rng.choice(len(weight), size=n, p=weight / weight.sum())
+        which = np.searchsorted(np.cumsum(weight) / weight.sum(), _strata(n, rng))
+        which = np.minimum(which, len(weight) - 1)
         isl = np.asarray(workload.joint.isl, np.float64)[which]
         osl = np.asarray(workload.joint.osl, np.float64)[which]
     else:
@@ -175,11 +184,13 @@ def _lengths(workload: Workload, n: int, rng: np.random.Generator) -> tuple[Ints
 
 def _drawn(lengths: Lengths, n: int, rng: np.random.Generator) -> Floats:
     if lengths.quantiles:
-        return np.interp(rng.random(n), *quantile_knots(lengths.quantiles))
+        return np.interp(_strata(n, rng), *quantile_knots(lengths.quantiles))
     if lengths.cv == 0.0:
         return np.full(n, lengths.mean)
     variance = math.log1p(lengths.cv**2)
-    return rng.lognormal(math.log(lengths.mean) - variance / 2.0, math.sqrt(variance), n)
+    deviates = ndtri(_strata(n, rng)) * math.sqrt(variance)
+    drawn: Floats = lengths.mean * np.exp(deviates - variance / 2.0)
+    return drawn
 
 
 def _whole(tokens: Floats, rng: np.random.Generator) -> Ints:

@@ -207,6 +207,7 @@ def test_explain_document(run: Run) -> None:
     assert set(document["crossovers"]) == {"dense_gemm", "experts", "step"}
     assert document["crossovers"]["experts"] is None
     assert document["attention"][0]["layer_kind"] == "full"
+    assert "prefill_queue" in [one["code"] for one in document["trust"]]
 
 
 def test_explanation_and_evaluation_agree(run: Run) -> None:

@@ -136,7 +136,8 @@ def test_a_second_study_of_the_same_shape_compiles_nothing(problem: Problem) -> 
 
 
 def _rest(problem: Problem) -> Iterator[Any]:
-    return iter((problem.grid, problem.tables, problem.goal, problem.choices, problem.absent))
+    named = ("grid", "tables", "goal", "choices", "absent", "workload")
+    return iter([getattr(problem, name) for name in named])
 
 
 def test_progress_reaches_the_end(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dse.serving.gated import Queue, gated_wait
+from dse.serving.gated import gated_wait
+from dse.serving.queue import Queue
 from dse.serving.tails import Mixture, Tail, exceed, mean_of, percentile
 from tests.serving.oracle import formulas
 from tests.serving.oracle.affine import (

@@ -27,7 +27,8 @@ def test_prompts_of_every_priced_length_beside_the_same_decoding_requests() -> N
     nothing = Limits(means={})
     chip, engine = whole.sink, whole.sink_engine
     s = Setting(whole.model, design.decode, chip, engine, traffic, nothing, np.float64(256.0))
-    found = interpreted(_price)(s, np.float64(128.0)).prompt_s
+    # The last row is the share of it that goes to experts: none in a dense model.
+    *found, to_experts = interpreted(_price)(s, np.float64(128.0)).prompt_s
     decode = DecodeLoad(requests=128.0, rows_per_request=1.0, context=traffic.mean_context)
 
     def with_prompt(rows: float, tokens: float) -> float:
@@ -37,6 +38,7 @@ def test_prompts_of_every_priced_length_beside_the_same_decoding_requests() -> N
         return float(both.total_s) - float(alone.total_s)
 
     assert len(found) == 3
+    assert float(to_experts) == 0.0
     for factor, seconds in zip(traffic.spread.prompt_points, found, strict=True):
         tokens = 1500.0 * float(factor)
         chunks = max(tokens / float(s.pool.chunk_tokens), 1.0)

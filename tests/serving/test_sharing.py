@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import poisson
 
-from dse.serving.sharing import Pieces, largest_share, pieces, shared_frac, shared_where_first
+from dse.serving.sharing import (
+    Pieces,
+    Sharing,
+    largest_share,
+    pieces,
+    shared_frac,
+    shared_where_first,
+    shared_where_mixed,
+)
 
 MEANS = np.logspace(-3, 2.5, 23)
 
@@ -47,8 +57,9 @@ def test_mixed_lengths_share_less_than_equal_ones() -> None:
     assert float(shared_frac(mixed, 16.0)) > 1.2 * float(shared_frac(whole(8.0), 16.0))
 
 
+@pytest.mark.parametrize("shared", [shared_where_first, shared_where_mixed])
 @pytest.mark.parametrize("load", [0.2, 1.0, 3.0, 20.0])
-def test_ranks_with_prompts_stop_decoding(load: float) -> None:
+def test_ranks_with_prompts_hold_up_the_others(load: float, shared: Callable[..., Sharing]) -> None:
     """Long prompts: p of a rank's time, 1 - (1 - p)^k of all, from a search for the fixed point."""
     k, step_s, work_s = 8.0, 0.01, 5.0
     finished = load * step_s / work_s
@@ -57,15 +68,17 @@ def test_ranks_with_prompts_stop_decoding(load: float) -> None:
         p = 0.5 * (low + high)
         low, high = (p, high) if p < finished * work_s / (k * step_s) * (1 - p) ** k else (low, p)
     expected = (1.0 - (1.0 - p) ** k) / (k * p)
-    found = shared_where_first(whole(k), jnp.asarray(step_s), jnp.asarray(work_s), finished)
-    assert float(found) == pytest.approx(expected, rel=0.02)
+    found = shared(whole(k), jnp.asarray(step_s), jnp.asarray(work_s), finished)
+    assert float(found.frac) == pytest.approx(expected, rel=0.02)
+    assert float(found.together_frac) > 0.95  # hardly two of them in one step
 
 
 def test_slopes_are_finite_in_single_precision() -> None:
     def share(groups: jax.Array, mean: jax.Array) -> jax.Array:
         of = pieces(groups, jnp.ones(1), jnp.full(1, 100.0, mean.dtype), 2000.0)
-        first = shared_where_first(of, jnp.full_like(mean, 0.01), jnp.full_like(mean, 0.1), mean)
-        return shared_frac(of, mean) + first
+        times = jnp.full_like(mean, 0.01), jnp.full_like(mean, 0.1)
+        first, mixed = shared_where_first(of, *times, mean), shared_where_mixed(of, *times, mean)
+        return shared_frac(of, mean) + first.frac + mixed.frac + mixed.together_frac
 
     for groups in (1.0, 2.0, 64.0):
         for mean in (1e-8, 1e-3, 1.0, 1e4):

@@ -50,6 +50,7 @@ def test_a_design_is_played_and_compared(
     assert document["requests"] == 400
     assert document["status"] == "steady"
     assert document["design"]["attention_tp"] == 1
+    assert document["trust"] == []
     for name in ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s", "requests_per_s"):
         assert abs(document["difference_percent"][name]) < 20
         assert document["analytic"][name] > 0
@@ -94,6 +95,7 @@ def test_overload_is_said_with_its_amount(
     assert ran.code == 0
     assert ran.document["status"] == "overloaded"
     assert ran.document["metrics"]["overload_factor"] > 1.5
+    assert "near_saturation" in [one["code"] for one in ran.document["trust"]]
     assert "overloaded" in ran.err
 
 

@@ -10,6 +10,7 @@ import pytest
 from dse.errors import DseError
 from dse.workload import drift, replay, sample
 from dse.workload.blocks import BlockLists
+from dse.workload.drift import played_at
 from dse.workload.requests import Requests
 from tests.workload.traces import recorded, workload
 
@@ -91,6 +92,13 @@ def test_drift_knows_its_windows() -> None:
     assert diluted.rate.tolist() == [0.75, 1.25]
     assert diluted.isl.tolist() == [1.0, 1.5]
     assert found.diluted(0.5).rate.tolist() == [0.5, 1.5]
+    played = played_at(workload(arrivals=WINDOWED), 8.0)
+    assert played is not None
+    assert (played.window_s, played.rate.tolist()) == (12.5, [0.5, 1.5])
+    copies = played_at(workload(arrivals={**WINDOWED, "scaling": "superpose"}), 8.0)
+    assert copies is not None
+    assert (copies.window_s, copies.rate.tolist()) == (found.window_s, [0.75, 1.25])
+    assert played_at(workload(), 8.0) is None
     assert drift(workload(arrivals={})) is None
     assert drift(workload()) is None
 

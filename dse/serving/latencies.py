@@ -1,0 +1,111 @@
+"""Distributions of every latency of a replica, from what flows through it."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from dse.serving.decoding import Full, burst_gap_tail, gap_tail, no_longer_than, tpot_tail
+from dse.serving.nodes import within_frac
+from dse.serving.outputs import Outputs, outputs_of
+from dse.serving.prompts import Load
+from dse.serving.replica import Flow
+from dse.serving.tails import Mixture, Tail, mean_of, variance_of
+from dse.serving.types import Traffic
+from dse.struct import Scalar, kept
+
+
+def latencies(at: Load, found: Flow, ttft_mean_s: Scalar) -> dict[str, Mixture]:
+    """Distributions of every latency; the wait is stretched to the given mean TTFT.
+
+    In a closed loop Little's law fixes the mean, waves included; what the queue does not explain
+    of it scatters like a uniform share of a wave.
+    """
+    d, outputs = found.decoding, outputs_of(at.traffic, at.batch)
+    ttft = _ttft_tail(at.traffic, found, ttft_mean_s)
+    tpot = tpot_tail(d, outputs, found.queue.rate, found.met, found.variance)
+    p = found.prompts
+    share = p.weights * p.tokens
+    full = Full(
+        seconds=p.whole_s / jnp.maximum(p.tokens, 1e-6) * at.pool.chunk_tokens,
+        weights=share / jnp.sum(share, axis=0),
+    )
+    if at.engine.mixes_phases:
+        tpot = no_longer_than(tpot, (d.step_s + full.mean_s) / d.accepted)
+        gap = gap_tail(d, found.queue, found.wait, found.met, found.variance, full)
+    else:
+        gap = burst_gap_tail(d, found.queue, found.met, found.variance, full)
+    return {"ttft": ttft, "tpot": tpot, "itl": gap, "e2e": whole_tail(ttft, tpot, outputs)}
+
+
+def _ttft_tail(traffic: Traffic, found: Flow, mean_s: Scalar) -> Mixture:
+    """Idle arrivals, those that wait for steps, and those that wait for a slot as well.
+
+    The prompts of a node differ: their own work scatters by its share of their lengths' deviation.
+    """
+    weights, own, wait = found.prompts.weights, found.own_s, found.wait
+    explained = jnp.sum(weights * own, axis=0) + found.busy * wait.mean_s + found.slot.mean_s
+    more = jnp.maximum(mean_s - explained, 0.0)
+    scatter = more * more / 3.0
+    spread = wait.variance_s2 + scatter
+    quiet, late = _parted(found)
+    slot = found.slot
+    rows = [
+        (quiet.weight, quiet.mean, quiet.variance + scatter),
+        (late.weight, late.mean, late.variance + scatter),
+        (found.busy * slot.chance, wait.mean_s + slot.wait_s, spread + slot.wait_s**2),
+    ]
+    apart = kept(found.prompts.whole_s * within_frac(traffic, found.busy + wait.mean_s))
+    return tuple(
+        Tail(
+            chance * weights,
+            own - apart,
+            (mean + more)[None] + apart,
+            variance[None] + apart * apart,
+        )
+        for chance, mean, variance in kept(rows)
+    )
+
+
+def _parted(found: Flow) -> tuple[Tail, Tail]:
+    """(arrivals that meet no prompt, those that do) of prompts that wait for no slot.
+
+    Who comes to an empty queue of full budgets waits for a decode step at most: a share 1 - rho of
+    the arrivals in M/G/1, and the first of a burst, (1 + I)/2 long. So 1 - 2 psi (1 - rho)/(1 + I)
+    wait for prompts, and the moments of the whole wait give theirs. In a gated queue (psi = 0) all
+    wait alike.
+    """
+    wait, free = found.wait, 1.0 - found.slot.chance
+    burst = 0.5 * (1.0 + jnp.maximum(found.queue.dispersion, 1.0))
+    meets = 1.0 - wait.full_share * (1.0 - wait.load) / burst
+    step = found.queue.step_s
+    alone = found.busy * free * (1.0 - meets)
+    idle = 1.0 - found.busy
+    weight = jnp.maximum(idle + alone, 1e-9)
+    mean = jnp.minimum(0.5 * step, wait.mean_s)
+    second = 4.0 / 3.0 * mean * mean
+    whole = wait.variance_s2 + wait.mean_s**2
+    late_mean = (wait.mean_s - (1.0 - meets) * mean) / meets
+    late_second = (whole - (1.0 - meets) * second) / meets
+    quiet_mean = alone / weight * mean + 1e-4 * wait.mean_s
+    quiet_spread = jnp.maximum(alone / weight * second - quiet_mean**2, 0.0)
+    late_spread = jnp.maximum(late_second - late_mean**2, 1e-4 * late_second)
+    zero = jnp.zeros(())
+    return (
+        Tail(idle + alone, zero, quiet_mean, quiet_spread + (1e-4 * wait.mean_s) ** 2),
+        Tail(found.busy * free * meets, zero, late_mean, late_spread),
+    )
+
+
+def whole_tail(ttft: Mixture, tpot: Mixture, outputs: Outputs) -> Mixture:
+    """End to end by output length: TTFT and (O - 1) gaps, taken as independent."""
+    first, spread = mean_of(ttft), variance_of(ttft)
+    shortest = jnp.min(ttft[0].shift, axis=0)
+    return tuple(
+        Tail(
+            weight=part.weight,
+            shift=shortest + outputs.gaps * part.shift,
+            mean=first - shortest + outputs.gaps * part.mean,
+            variance=spread + outputs.gaps**2 * part.variance,
+        )
+        for part in tpot
+    )
