@@ -82,7 +82,9 @@ def _averaging(x: Scalar) -> Array:
 def tpot_tail(d: Decoding, outputs: Outputs, rate: Scalar, met: Held, variance: Scalar) -> Mixture:
     """Mean gap of one request, over requests. `variance` is that of the batch.
 
-    With n = (O - 1)/AL steps and C = V/(1-rw):
+    With n = (O - 1)/AL steps and C = (V + g v)/(1-rw), v = (1 + (I - 1) beta)/(1 - eta) the
+    variance of the batch over its mean without what prompts add to it: most tokens come in the
+    steps of a large batch.
         mean = [C + left/(n (1-rw))]/AL
         var  = [X (E[w^2] + (I-1) E[w]^2) C/(n (1-rw)^2) + left (E[w^2]/E[w])/(n (1-rw))^2
                 + (g/(1-rw))^2 VB h(x)]/AL^2 + C^2 var_AL/(AL^4 n),  x = n/E[n] (1 - eta)
@@ -91,10 +93,11 @@ def tpot_tail(d: Decoding, outputs: Outputs, rate: Scalar, met: Held, variance: 
     """
     free = 1.0 - met.light
     steps = outputs.gaps / d.accepted
-    cycle = d.step_s / free
+    eta = jnp.clip(d.slope_s * d.batch / d.step_s, 0.0, 0.95)
+    scatter = (1.0 + (d.arrivals_dispersion - 1.0) * outputs.overlap_frac) / (1.0 - eta)
+    cycle = (d.step_s + d.slope_s * scatter) / free
     per = met.left_s / (steps * free)
     mean = (cycle + per) / d.accepted
-    eta = jnp.clip(d.slope_s * d.batch / d.step_s, 0.0, 0.95)
     lasting = _averaging(outputs.gaps / outputs.mean_gaps * (1.0 - eta))
     lumps = met.second_s2 / jnp.maximum(met.first_s, _TINY)
     came = met.second_s2 + jnp.maximum(d.arrivals_dispersion - 1.0, 0.0) * met.first_s**2

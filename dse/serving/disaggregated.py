@@ -89,7 +89,7 @@ def _state(theta: _Theta, batch: Array, steps: Array) -> _State:
     decode_s = steps[0]
     rate, tpot_s = _rate(s, batch, decode_s)
     at = kept(lengths_of(s, theta.front))
-    found = kept(waits(s, rate, decode_s, theta.front, at))
+    found = kept(waits(s, rate, batch, decode_s, theta.front, at))
     outputs = outputs_of(traffic, batch)
     accepted = accepted_length(s.decode.draft_tokens, s.sink_engine.draft_acceptance_frac)
     slope = 0.0 * batch

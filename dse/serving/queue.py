@@ -35,6 +35,7 @@ class Queue(NamedTuple):
     fixed_s: Scalar = 0.0  # F, what a step with prompts takes besides their work; prefill first
     ranks: Scalar = 1.0  # k, each with its own prompts and 1/k of the budget
     shared_frac: Scalar = 1.0  # of a prompt's own time that `work_s` counts, 1/k to 1
+    burst_frac: Scalar = 1.0  # of `work_s` that each prompt of a burst adds: its ranks share more
 
 
 class Wait(NamedTuple):
@@ -64,6 +65,7 @@ def lumped(q: Queue, service: Array) -> tuple[Array, Array]:
     """Second and third moments of the work that arrives at once, bursts included."""
     s1, s2, s3 = (over(q.weights, service**n) for n in (1, 2, 3))
     burst = q.dispersion - 1.0
+    s1 = s1 * q.burst_frac
     v2 = s2 + burst * s1 * s1
     v3 = s3 + 3.0 * burst * s1 * s2 + 1.5 * burst * (burst + 1.0) * s1**3
     return v2, v3
@@ -83,7 +85,7 @@ def wait_of(
 
     A step seen at a random instant is length biased: c1 = E[C^2]/E[C], c2 = E[C^3]/E[C].
     """
-    s1, s2 = over(q.weights, service), over(q.weights, service**2)
+    s1, s2 = (over(q.weights, (q.burst_frac * service) ** n) for n in (1, 2))
     burst = q.dispersion - 1.0
     v2, _ = lumped(q, service)
     kappa = 1.0 - psi

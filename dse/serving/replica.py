@@ -107,6 +107,9 @@ def _queue(at: Load, p: Prompts, rate: Array, decode_s: Array, budget: Array) ->
     # Three times as long as the queue remembers, in steps as arrivals see them, E[C^2]/E[C].
     lumps = rate * jnp.sum(p.weights * p.work_s**2, axis=0) / (1.0 - light * light)
     relaxing = 3.0 * rate * (decode_s / (1.0 - light) + lumps) / (1.0 - light)
+    dispersion = _dispersion(at, relaxing)
+    met = rate * decode_s / (1.0 - light)
+    alone, burst = (shared_frac(p.pieces, met + more) for more in (0.0, dispersion - 1.0))
     queue = Queue(
         rate=rate,
         step_s=decode_s,
@@ -114,10 +117,11 @@ def _queue(at: Load, p: Prompts, rate: Array, decode_s: Array, budget: Array) ->
         prompt_tokens=p.tokens,
         weights=p.weights,
         chunk_tokens=budget,
-        dispersion=_dispersion(at, relaxing),
+        dispersion=dispersion,
         fixed_s=p.fixed_s,
         ranks=at.pool.dp * at.pool.pp,
         shared_frac=p.shared_frac,
+        burst_frac=burst / alone,
     )
     return queue, gated_wait(queue) if at.engine.mixes_phases else prefill_first_wait(queue)
 

@@ -14,7 +14,7 @@ from dse.cost.transfer import Fabric, Link, Route, Transfer, exposed_time, trans
 from dse.cost.types import Engine, Model, Pool, Target
 from dse.serving.colocated import chunk_load, chunks, decode_load
 from dse.serving.nodes import along, at_nodes, at_points, through_points
-from dse.serving.pool_queue import Chance, Stream, in_batches, one_at_a_time
+from dse.serving.pool_queue import Chance, Stream, in_batches, load_of, one_at_a_time
 from dse.serving.queue import LARGEST_LOAD
 from dse.serving.slots import SlotWait
 from dse.serving.tails import Mixture, Tail
@@ -174,6 +174,38 @@ def largest_front_rate(s: Setting, front: Front, at: Lengths) -> Array:
     return jnp.minimum(s.prefill.replicas / service, links)
 
 
+class Joining(NamedTuple):
+    """Waiting for the steps in progress that a prompt, and then its cache, has to join."""
+
+    mean_s: Array
+    variance_s2: Array
+
+
+def _joining(
+    s: Setting, load: Array, at: Lengths, batch: Array, decode_s: Array, alone: Array
+) -> Joining:
+    """Half a step of either pool, where there is one: uniform over it.
+
+    Of prefill ranks that step together an idle one waits for the others' chunk, some of which is in
+    progress for 1 - (1 - rho)^dp of the time, and a short prompt's own step lasts as long as
+    theirs; `alone` is the share of ranks that take one prompt a step. A decode worker is at work
+    when it has any request.
+    """
+    dp = s.prefill.dp
+    own = (at.service_s + at.fixed_s) * dp
+    steps = jnp.maximum(at.tokens / s.prefill.chunk_tokens, 1.0)
+    chunk_s = mean_over(at, own * own / steps) / mean_over(at, own)
+    longer = jnp.maximum(steps * chunk_s - own, 0.0)
+    busy = alone * (1.0 - 1.0 / dp) * (1.0 - (1.0 - load) ** dp)
+    decoding = -jnp.expm1(-batch) * s.source_engine.holds_first_token
+    mean = busy * mean_over(at, longer) + 0.0 * decode_s
+    variance = busy * mean_over(at, longer * longer) - mean * mean
+    for chance, step_s in ((busy, chunk_s), (decoding, decode_s)):
+        mean = mean + 0.5 * chance * step_s
+        variance = variance + chance * step_s**2 * (1.0 / 3.0 - 0.25 * chance)
+    return Joining(mean, variance)
+
+
 class Waits(NamedTuple):
     """Waiting for a prefill worker and for the link, and what a prompt takes by itself."""
 
@@ -182,12 +214,15 @@ class Waits(NamedTuple):
     batch: Chance  # where they take all that wait
     batched: Array  # weight of the second
     link: Chance
+    joining: Joining
     wave_s: Array
     others: Array
 
 
-def waits(s: Setting, rate: Array, first_step_s: Array, front: Front, at: Lengths) -> Waits:
-    """Everything before the first token at `rate` of the deployment."""
+def waits(
+    s: Setting, rate: Array, batch: Array, first_step_s: Array, front: Front, at: Lengths
+) -> Waits:
+    """Everything before the first token at `rate` of the deployment, B requests decoding."""
     engine, traffic = s.source_engine, s.traffic
     bounded = jnp.minimum(rate, LARGEST_LOAD * largest_front_rate(s, front, at))
     share, others, wave_s = jnp.zeros(()), jnp.ones(()), jnp.zeros(())
@@ -203,8 +238,13 @@ def waits(s: Setting, rate: Array, first_step_s: Array, front: Front, at: Length
     if traffic.is_open:
         load = jnp.minimum(rate * mean / s.prefill.replicas, LARGEST_LOAD)
         burst = traffic.dispersion_over(3.0 * rate * mean / (1.0 - load))
-    stream = Stream(seen, service, at.weights, burst, traffic.spread.prompt_overlap_frac)
-    single = one_at_a_time(stream, s.prefill.replicas)
+    # Every rank takes prompts of its own.
+    ranks = s.prefill.dp * s.prefill.replicas
+    of_rank = service * s.prefill.dp
+    stream = Stream(seen, of_rank, at.weights, burst, traffic.spread.prompt_overlap_frac)
+    single = one_at_a_time(stream, ranks)
+    batched = jnp.clip(middle(front.per_step) - 1.0, 0.0, 1.0)
+    joining = _joining(s, load_of(stream, ranks), at, batch, first_step_s, 1.0 - batched)
     bare = stream._replace(service_s=at.service_s)
     budget = s.prefill.chunk_tokens * s.prefill.dp * s.prefill.pp
     fixed = mean_over(at, at.fixed_s)
@@ -223,8 +263,9 @@ def waits(s: Setting, rate: Array, first_step_s: Array, front: Front, at: Length
         own_s=own,
         single=single.seen_by(kept),
         batch=batch.seen_by(kept),
-        batched=jnp.clip(middle(front.per_step) - 1.0, 0.0, 1.0),
+        batched=batched,
         link=link.seen_by(engine.holds_first_token * others),
+        joining=Joining(others * joining.mean_s, others * joining.variance_s2),
         wave_s=0.5 * share * wave_s,
         others=others,
     )
@@ -234,14 +275,15 @@ def mean_ttft(at: Lengths, found: Waits) -> Array:
     """Mean time to first token of what was found."""
     single, batch, b = found.single, found.batch, found.batched
     wait = (1.0 - b) * single.overall_s + b * batch.overall_s
-    return mean_over(at, found.own_s) + wait + found.link.overall_s + found.wave_s
+    late = found.link.overall_s + found.joining.mean_s + found.wave_s
+    return mean_over(at, found.own_s) + wait + late
 
 
 def ttft_tail(at: Lengths, found: Waits, slot: SlotWait, mean_s: Array) -> Mixture:
     """Prompts that wait for nobody, for a worker, and in a batch; each may wait for the link."""
     more = jnp.maximum(mean_s - (mean_ttft(at, found) - found.wave_s) - slot.mean_s, 0.0)
-    late = found.link.overall_s + slot.mean_s
-    spread = found.link.spread_s2 + more * more / 3.0
+    late = found.link.overall_s + found.joining.mean_s + slot.mean_s
+    spread = found.link.spread_s2 + found.joining.variance_s2 + more * more / 3.0
     spread = spread + slot.chance * slot.wait_s**2
     b = found.batched
     rows = []
