@@ -65,7 +65,7 @@ def simulate(
     routing: Annotated[
         Literal["round_robin", "least_loaded"],
         typer.Option("--routing", help="How requests are spread over replicas."),
-    ] = "round_robin",
+    ] = "least_loaded",
     warmup: Annotated[
         float,
         typer.Option(

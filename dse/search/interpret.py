@@ -17,6 +17,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from scipy.special import erfc
 
 Rule = Callable[..., Any]
+Wanted = tuple[bool, ...]  # of each output, whether anything needs it
 
 
 def double_precision() -> Any:
@@ -42,22 +43,21 @@ def run(jaxpr: ClosedJaxpr, *args: Any) -> list[Any]:
         return _closed(jaxpr, wide)
 
 
-def _closed(jaxpr: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
-    return _run(jaxpr.jaxpr, [np.asarray(const) for const in jaxpr.consts], args)
+def _closed(jaxpr: ClosedJaxpr, args: Sequence[Any], wanted: Wanted | None = None) -> list[Any]:
+    return _run(jaxpr.jaxpr, [np.asarray(const) for const in jaxpr.consts], args, wanted)
 
 
-def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+def _run(
+    jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], wanted: Wanted | None = None
+) -> list[Any]:
+    """The outputs; None for those that are not `wanted`, where anything is said about them."""
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
 
     def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else env[atom]
+        return atom.val if isinstance(atom, Literal) else env.get(atom)
 
-    for eqn in _live(jaxpr):
-        if eqn.primitive.name == _BARRIER:
-            passed = zip(eqn.outvars, eqn.invars, strict=True)
-            env.update({out: read(atom) for out, atom in passed if _known(atom, env)})
-            continue
+    for eqn, used in _live(jaxpr, wanted):
         inputs = [read(atom) for atom in eqn.invars]
         rule = _RULES.get(eqn.primitive.name)
         if rule is not None:
@@ -68,39 +68,53 @@ def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
             env[eqn.outvars[0]] = shaped(eqn.params, *inputs)
             continue
         nested = _NESTED.get(eqn.primitive.name, _bind)
-        outputs = nested(eqn, inputs)
+        outputs = _call(eqn, inputs, used) if nested is _call else nested(eqn, inputs)
         env.update(zip(eqn.outvars, outputs, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _known(atom: Any, env: dict[Any, Any]) -> bool:
-    return isinstance(atom, Literal) or atom in env
-
-
 _BARRIER = "optimization_barrier"
-_alive: dict[int, tuple[Jaxpr, list[Any]]] = {}
+_alive: dict[tuple[int, Wanted | None], tuple[Jaxpr, list[tuple[Any, Wanted]]]] = {}
 
 
-def _live(jaxpr: Jaxpr) -> list[Any]:
-    """The operations that the outputs depend on, in order; found once for each jaxpr.
+def _live(jaxpr: Jaxpr, wanted: Wanted | None) -> list[tuple[Any, Wanted]]:
+    """(operation, which of its outputs are used), in order; found once for each jaxpr.
 
-    A barrier passes each of its inputs on by itself, so that it keeps nothing alive.
+    Barriers and called functions keep alive only what their used outputs depend on.
     """
-    found = _alive.get(id(jaxpr))
+    found = _alive.get((id(jaxpr), wanted))
     if found is not None and found[0] is jaxpr:
         return found[1]
-    needed = {id(atom) for atom in jaxpr.outvars}
+    asked = wanted or (True,) * len(jaxpr.outvars)
+    needed = {id(atom) for atom, is_asked in zip(jaxpr.outvars, asked, strict=True) if is_asked}
     eqns = []
     for eqn in reversed(jaxpr.eqns):
-        used = [id(out) in needed for out in eqn.outvars]
+        used = tuple(id(out) in needed for out in eqn.outvars)
         if not any(used):
             continue
-        eqns.append(eqn)
-        alone = eqn.primitive.name == _BARRIER
-        needed.update(id(atom) for i, atom in enumerate(eqn.invars) if not alone or used[i])
+        eqns.append((eqn, used))
+        reads = zip(eqn.invars, _reads(eqn, used), strict=True)
+        needed.update(id(atom) for atom, is_read in reads if is_read)
     eqns.reverse()
-    _alive[id(jaxpr)] = (jaxpr, eqns)
+    _alive[(id(jaxpr), wanted)] = (jaxpr, eqns)
     return eqns
+
+
+def _reads(eqn: Any, used: Wanted) -> Wanted:
+    """Which inputs of an operation its used outputs depend on."""
+    if eqn.primitive.name == _BARRIER:
+        return used
+    if _NESTED.get(eqn.primitive.name) is not _call:
+        return (True,) * len(eqn.invars)
+    inner = _inner(eqn)
+    read = {id(atom) for atom, is_used in zip(inner.outvars, used, strict=True) if is_used}
+    for one, outputs in _live(inner, used):
+        read.update(
+            id(atom)
+            for atom, is_read in zip(one.invars, _reads(one, outputs), strict=True)
+            if is_read
+        )
+    return tuple(id(var) in read for var in inner.invars)
 
 
 def _bind(eqn: Any, inputs: list[Any]) -> list[Any]:
@@ -111,11 +125,17 @@ def _bind(eqn: Any, inputs: list[Any]) -> list[Any]:
     return [np.asarray(output) for output in outputs]
 
 
-def _call(eqn: Any, inputs: list[Any]) -> list[Any]:
+def _inner(eqn: Any) -> Jaxpr:
+    inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+    jaxpr: Jaxpr = inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner
+    return jaxpr
+
+
+def _call(eqn: Any, inputs: list[Any], used: Wanted | None = None) -> list[Any]:
     inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
     if isinstance(inner, ClosedJaxpr):
-        return _closed(inner, inputs)
-    return _run(inner, [], inputs)
+        return _closed(inner, inputs, used)
+    return _run(inner, [], inputs, used)
 
 
 def _scan(eqn: Any, inputs: list[Any]) -> list[Any]:
@@ -230,6 +250,7 @@ _NESTED: dict[str, Callable[[Any, list[Any]], list[Any]]] = {
     "scan": _scan,
     "while": _while,
     "cond": _cond,
+    "optimization_barrier": lambda _, inputs: inputs,
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dse.cost.step import StepCost, step
@@ -83,6 +84,7 @@ def prompt_step(s: Setting, batch: Scalar, prompt: Traffic | None = None) -> Ste
     return step(s.model, s.pool, s.target, s.engine, prefill=prefill)
 
 
+@jax.jit
 def _price(s: Setting, batch: Array) -> Priced:
     """Steps at B; w = chunks * (step with the chunk - step without) / (dp pp), per request.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dse.serving import promises
@@ -53,6 +54,7 @@ def _rate(s: Setting, batch: Array, decode_s: Array) -> tuple[Array, Array]:
     return s.decode.replicas * batch / (gaps * tpot_s), tpot_s
 
 
+@jax.jit
 def _price(theta: _Theta, batch: Array) -> Priced:
     s = theta.setting
     decode = decode_step(s, batch)
@@ -83,6 +85,7 @@ class _State(NamedTuple):
     tails: dict[str, Mixture]
 
 
+@jax.jit
 def _state(theta: _Theta, batch: Array, steps: Array) -> _State:
     s = theta.setting
     traffic = s.traffic

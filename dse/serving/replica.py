@@ -137,6 +137,7 @@ def _own(at: Load, p: Prompts, decode_s: Array) -> Array:
     return (p.whole_s + passes) * hand_over + constant + per_token
 
 
+@jax.jit
 def flow(at: Load) -> Flow:
     """Rates and mean latencies of a replica at B decoding requests.
 

@@ -51,7 +51,7 @@ class Play:
     None plays the arrivals. Measured are requests `first` to `last` (not included).
     """
 
-    routing: Routing = "round_robin"
+    routing: Routing = "least_loaded"
     clients: int | None = None
     first: int = 0
     last: int = 0

@@ -258,8 +258,11 @@ class Replica:
         if not lost:
             return 0.0
         total = sum(stream.total for stream in self.streams) // len(self.streams) + 1
-        fullest = -(-total // self.station.dp)
-        return lost * self.station.law.decode_s(fullest, total, job.context)
+        fullest, context = -(-total // self.station.dp), job.context
+        busiest = max(self.streams, key=_total)
+        if busiest.total:
+            _, context, _ = busiest.fullest()
+        return lost * self.station.law.decode_s(fullest, total, context)
 
     def _join(self, job: Job) -> None:
         """A request decodes in the stream that has the fewest of its rank."""
@@ -303,6 +306,10 @@ class Replica:
 
 def _load(rank: Rank) -> int:
     return rank.load
+
+
+def _total(stream: Stream) -> int:
+    return stream.total
 
 
 def _may_stop(job: Job) -> bool:
