@@ -243,8 +243,8 @@ def waits(
     of_rank = service * s.prefill.dp
     stream = Stream(seen, of_rank, at.weights, burst, traffic.spread.prompt_overlap_frac)
     single = one_at_a_time(stream, ranks)
-    batched = jnp.clip(middle(front.per_step) - 1.0, 0.0, 1.0)
-    joining = _joining(s, load_of(stream, ranks), at, batch, first_step_s, 1.0 - batched)
+    in_batch = jnp.clip(middle(front.per_step) - 1.0, 0.0, 1.0)
+    joining = _joining(s, load_of(stream, ranks), at, batch, first_step_s, 1.0 - in_batch)
     bare = stream._replace(service_s=at.service_s)
     budget = s.prefill.chunk_tokens * s.prefill.dp * s.prefill.pp
     fixed = mean_over(at, at.fixed_s)
@@ -263,7 +263,7 @@ def waits(
         own_s=own,
         single=single.seen_by(kept),
         batch=batch.seen_by(kept),
-        batched=batched,
+        batched=in_batch,
         link=link.seen_by(engine.holds_first_token * others),
         joining=Joining(others * joining.mean_s, others * joining.variance_s2),
         wave_s=0.5 * share * wave_s,
