@@ -41,10 +41,17 @@ class Held(NamedTuple):
     left_s: Array  # work queued behind a request when its decoding starts
 
 
-def held(queue: Queue, wait: Wait, ttft_mean_s: Scalar, lumps: Scalar = 1.0) -> Held:
+def held(
+    queue: Queue,
+    wait: Wait,
+    ttft_mean_s: Scalar,
+    life_dispersion: Scalar = 1.0,
+    lumps: Scalar = 1.0,
+) -> Held:
     """rw [psi E[TTFT] + (1 - psi) C] is the work that came while a request was prefilled.
 
-    It comes in pieces `lumps` times as large as a prompt's share of it, and as much rarer.
+    Of its burst, (I_life - 1)/2 come behind it, of which (1 - psi)(I - 1)/2 shared its own step.
+    The work comes in pieces `lumps` times as large as a prompt's share of it, and as much rarer.
     """
     first = jnp.sum(queue.weights * wait.work_s, axis=0)
     second = lumps * jnp.sum(queue.weights * wait.work_s**2, axis=0)
@@ -55,6 +62,8 @@ def held(queue: Queue, wait: Wait, ttft_mean_s: Scalar, lumps: Scalar = 1.0) -> 
     under_way = 0.5 * second / jnp.maximum(first, _TINY)
     queued = ttft_mean_s + others * (under_way - ttft_mean_s)
     behind = light * (psi * queued + (1.0 - psi) * wait.cycle_s)
+    burst = life_dispersion - 1.0 - (1.0 - psi) * (queue.dispersion - 1.0)
+    behind = behind + 0.5 * jnp.maximum(burst, 0.0) * queue.burst_frac * first
     return Held(light, first, second, behind)
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from dse.serving import promises
 from dse.serving.decoding import Decoding, Held, batch_variance, steady_gap_tail, tpot_tail
+from dse.serving.first_token import Waits, mean_ttft, ttft_tail, waits
 from dse.serving.latencies import whole_tail
 from dse.serving.outputs import outputs_of
 from dse.serving.queue import LARGEST_LOAD
@@ -25,17 +26,13 @@ from dse.serving.stations import (
     Front,
     Lengths,
     Setting,
-    Waits,
     decode_step,
     front_of,
     largest_front_rate,
     lengths_of,
     mean_over,
-    mean_ttft,
     middle,
     prompts_per_step,
-    ttft_tail,
-    waits,
 )
 from dse.serving.tails import Mixture
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Point, Work

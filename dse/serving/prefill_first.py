@@ -94,8 +94,10 @@ def prefill_first_wait(q: Queue) -> Wait:
     ) / (1.0 - rho**3)
     # Beyond one budget per cycle prompts wait for each other in order.
     share = q.prompt_tokens / q.chunk_tokens
-    filled = q.rate * cycle * over(q.weights, share)
-    spread = jnp.sqrt(jnp.maximum(q.rate * cycle * over(q.weights, share**2), 1e-8))
+    # Of a burst it is those ahead that fill the budget, half of the I - 1 others.
+    met = q.rate * cycle + 0.5 * jnp.maximum(q.dispersion - 1.0, 0.0)
+    filled = met * over(q.weights, share)
+    spread = jnp.sqrt(jnp.maximum(met * over(q.weights, share**2), 1e-8))
     in_full = normal_cdf((filled + share - 1.0) / spread)
     psi = over(q.weights, share * in_full) / over(q.weights, share)
     shared = fixed * busy / jnp.maximum(q.rate * cycle, _TINY)

@@ -99,7 +99,7 @@ def wait_of(
         + q.rate * v2 * c1 * half
         - seen * seen
         + burst * s2 * half
-        + (burst * s1) ** 2 * half
+        + 0.5 * (burst * s1) ** 2 * half
     )
     return Wait(
         mean_s=mean,

@@ -104,10 +104,14 @@ def _dispersion(at: Load, requests: Array) -> Array:
 def _queue(at: Load, p: Prompts, rate: Array, decode_s: Array, budget: Array) -> tuple[Queue, Wait]:
     work = jnp.sum(p.weights * p.work_s, axis=0)
     light = jnp.minimum(rate * work, LARGEST_LOAD)
-    # Three times as long as the queue remembers, in steps as arrivals see them, E[C^2]/E[C].
-    lumps = rate * jnp.sum(p.weights * p.work_s**2, axis=0) / (1.0 - light * light)
-    relaxing = 3.0 * rate * (decode_s / (1.0 - light) + lumps) / (1.0 - light)
-    dispersion = _dispersion(at, relaxing)
+    # Three times as long as the queue remembers, in steps as arrivals see them, E[C^2]/E[C], first
+    # without bursts and then with those of that time.
+    second = jnp.sum(p.weights * p.work_s**2, axis=0)
+    dispersion = jnp.ones(())
+    for _ in range(2):
+        lumps = rate * (second + (dispersion - 1.0) * work * work) / (1.0 - light * light)
+        relaxing = 3.0 * rate * (decode_s / (1.0 - light) + lumps) / (1.0 - light)
+        dispersion = _dispersion(at, relaxing)
     met = rate * decode_s / (1.0 - light)
     alone, burst = (shared_frac(p.pieces, met + more) for more in (0.0, dispersion - 1.0))
     queue = Queue(
@@ -181,7 +185,8 @@ def flow(at: Load) -> Flow:
     # A prompt waits for the step in progress; with nobody there is none.
     busy = others * (1.0 - share) * -jnp.expm1(-(at.batch + rate * own_mean))
     decoding = _decoding(at, decode_s, accepted, rate)
-    met = held(queue, wait, own_mean + wait.mean_s, p.lumps)
+    life = decoding.arrivals_dispersion
+    met = held(queue, wait, own_mean + wait.mean_s, life, p.lumps)
     outputs = outputs_of(traffic, at.batch)
     variance = 0.0 * at.batch
     slot = SlotWait(0.0 * at.batch, 0.0 * at.batch)

@@ -12,7 +12,7 @@ import pytest
 
 from dse.cost.memory import memory, weight_bytes
 from dse.cost.transfer import Link, Route, link_rate, streamed_time, transfer
-from dse.serving import stations
+from dse.serving import first_token, stations
 from dse.serving.evaluate import evaluate
 from dse.serving.types import CLOSED
 from tests.support import (
@@ -124,5 +124,5 @@ def _alone(setting: stations.Setting, first_step_s: Any) -> float:
     front = stations.front_of(setting)
     lengths = stations.lengths_of(setting, front)
     nobody = np.asarray(1e-9)
-    found = stations.waits(setting, nobody, first_step_s, front, lengths)
-    return float(stations.mean_ttft(lengths, found))
+    found = first_token.waits(setting, nobody, nobody, first_step_s, front, lengths)
+    return float(first_token.mean_ttft(lengths, found))

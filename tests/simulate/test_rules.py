@@ -188,13 +188,13 @@ def test_replicas_are_alike_in_turn_and_by_load() -> None:
         played = play(line(law(), replicas=3), requests, routing=routing)
         means = [played.e2e_s[played.replica == i].mean() for i in range(3)]
         assert max(means) / min(means) < 1.15
-    turns = play(line(law(), replicas=3), requests).replica
+    turns = play(line(law(), replicas=3), requests, routing="round_robin").replica
     np.testing.assert_array_equal(turns, np.arange(1_500) % 3)
 
 
 def test_one_replica_of_three_in_turn_is_one_replica_alone() -> None:
     requests = varied(900, 30.0)
-    whole = play(line(law(), replicas=3), requests)
+    whole = play(line(law(), replicas=3), requests, routing="round_robin")
     third = Requests(requests.arrival_s[::3], requests.isl[::3], requests.osl[::3])
     alone = play(line(law()), third)
     np.testing.assert_allclose(alone.e2e_s, whole.e2e_s[::3], rtol=1e-9)

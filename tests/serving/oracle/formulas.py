@@ -103,7 +103,8 @@ def _gated_moments(
     ahead, half = 1 + kappa * rho, (1 + kappa) / 2
     mean = c1 * (ahead + rho) / 2 + j * s1 * half
     variance = c2 * (ahead**2 + ahead * rho + rho**2) / 3 + rate * v2 * c1 * half
-    variance += -((c1 * (ahead + rho) / 2) ** 2) + j * s2 * half + (j * s1) ** 2 * half
+    # The others of a geometric burst that one meets are two geometric numbers: j + j^2/2.
+    variance += -((c1 * (ahead + rho) / 2) ** 2) + j * s2 * half + (j * s1) ** 2 * half / 2
     return float(mean), float(variance)
 
 
