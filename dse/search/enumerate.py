@@ -91,7 +91,7 @@ def enumerate_designs(
     problem: Problem,
     progress: Progress | None = None,
     *,
-    longest: int = LONGEST_ROW,
+    longest: int | None = None,
     workers: int = WORKERS,
 ) -> Found:
     """Every design of the grid, priced in float32 by a compiled program.
@@ -100,7 +100,7 @@ def enumerate_designs(
     Raises DseError for a grid that cannot be counted.
     """
     try:
-        cut = layout(problem.grid, longest)
+        cut = layout(problem.grid, longest or longest_row(problem))
     except OverflowError as error:
         raise DseError(
             f"space: {error}; narrow its largest axes, {one_of(_largest(problem.grid), 'and')}"
@@ -113,6 +113,11 @@ def enumerate_designs(
         (first, min(per_launch, cut.n_rows - first)) for first in range(0, cut.n_rows, per_launch)
     ]
     return merged(_gathered(run, spans, workers, progress, problem.grid.size))
+
+
+def longest_row(problem: Problem) -> int:
+    """Designs of a row, so that their nodes of prompt lengths stay in the caches with them."""
+    return max(LONGEST_ROW // len(problem.system.traffic.spread.prompt_factors), 1)
 
 
 def _largest(grid: Grid) -> list[str]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dse.lower.study import Problem
 from dse.search import interpret
+from dse.search.enumerate import longest_row
 from dse.search.exact import DENSE_REFINEMENTS, EXPERT_REFINEMENTS
 from dse.serving.evaluate import evaluate, price_usd_per_hour
 from dse.serving.reasons import Reason
@@ -33,8 +34,6 @@ Codes = NDArray[np.int8]
 
 # Designs asked together in float64: one shape, traced once.
 BLOCK: Final = 1024
-# Longer rows leave the caches: every design has nodes of prompt lengths beside it.
-_LONGEST_ROW: Final = 8192
 _GROUPS_PER_LAUNCH: Final = 1 << 17
 _WORKERS: Final = 2
 _TINY_RATE: Final = 1e-9
@@ -115,7 +114,7 @@ class Groups:
 
     def compiled(self, score: float) -> Iterator[tuple[list[int], Counter[int], int]]:
         """(groups that may reach `score`, groups by reason, groups asked), launch by launch."""
-        cut = layout(self.grid, _LONGEST_ROW)
+        cut = layout(self.grid, longest_row(self.problem))
         n_rows = min(max(_GROUPS_PER_LAUNCH // cut.n_columns, 1), cut.n_rows)
         arrays = jax.tree.map(
             lambda leaf: np.asarray(leaf, np.float32), (self.problem.system, self.tables)

@@ -97,7 +97,7 @@ def _price(s: Setting, batch: Array) -> Priced:
     shared = 1.0 if s.engine.mixes_phases else 0.0
 
     def of_prompt(traffic: Traffic) -> tuple[Array, ...]:
-        chunk = prompt_step(s, batch, traffic)
+        chunk = kept(prompt_step(s, batch, traffic))
         share = chunks(traffic, s.pool) / (s.pool.dp * s.pool.pp)
         more_s = jnp.asarray(chunk.total_s) - shared * decode_s
         experts_s = jnp.asarray(chunk.terms.experts - shared * decode.terms.experts)

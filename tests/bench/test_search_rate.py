@@ -112,7 +112,7 @@ def problem_of(kind: str, chunks: int = 16_384) -> Problem:
 
 def work_per_design(problem: Problem) -> Work:
     """Operations of one row of the search over its designs, loops counted as they run."""
-    cut = layout(problem.grid, search.LONGEST_ROW)
+    cut = layout(problem.grid, search.longest_row(problem))
     system, tables = jax.tree.map(
         lambda leaf: np.asarray(leaf, np.float32), (problem.system, problem.tables)
     )
