@@ -50,6 +50,8 @@ def _joining(
     decoding = -jnp.expm1(-batch) * s.source_engine.holds_first_token
     mean = busy * mean_over(at, longer) + 0.0 * decode_s
     variance = busy * mean_over(at, longer * longer) - mean * mean
+    # The rest of the others' chunk and what it lasts longer than one's own come together.
+    variance = variance + (1.0 - busy) * mean * chunk_s
     for chance, step_s in ((busy, chunk_s), (decoding, decode_s)):
         mean = mean + 0.5 * chance * step_s
         variance = variance + chance * step_s**2 * (1.0 / 3.0 - 0.25 * chance)

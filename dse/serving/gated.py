@@ -13,6 +13,8 @@ from dse.struct import Array, Scalar, kept
 
 # A step without prompts keeps at least this share of its fixed time in the cycle.
 _LEAST_FIXED = 0.02
+# In steps V: far beyond overload, so that powers of it stay numbers in single precision.
+_LONGEST_CYCLE = 1e5
 
 
 class _Steps(NamedTuple):
@@ -46,8 +48,11 @@ def _chunked(q: Queue) -> _Steps:
         overhead = q.rate * cycle_s * over(q.weights, extra)
         fixed = q.step_s * jnp.maximum(1.0 + apart * (base - 1.0) - overhead, _LEAST_FIXED)
         in_full = normal_cdf((filled + share - 1.0) / spread)
+        # All but the last of its chunks are full, whoever comes with it.
+        in_full = jnp.maximum(in_full, 1.0 - 1.0 / jnp.maximum(share, 1.0))
         psi = over(q.weights, q.prompt_tokens * in_full) / first
-        return _Steps(fixed / (1.0 - load), fixed, service, psi)
+        cycle = jnp.minimum(fixed / (1.0 - load), _LONGEST_CYCLE * q.step_s)
+        return _Steps(cycle, fixed, service, psi)
 
     def again(_: Array, found: _Steps) -> _Steps:
         return kept(steps(found.cycle_s))
@@ -107,10 +112,13 @@ def _at_ranks(q: Queue, service: Array, wait: Wait) -> Wait:
 
     A rank is given X/k requests that take s' = s/f each, f the share of them that `service` counts,
     and is an M/G/1 queue; without a prompt of its own it waits for the step in progress, V or a
-    chunk of another rank, and its own chunks take as long as those beside them. Holds for the
-    share psi (k - 1)/k; other prompts are gated.
+    chunk of another rank, and its own chunks take as long as those beside them. Holds for
+    the share psi of the tokens, or that of prompts of two chunks and more; the others are gated.
     """
-    share = jnp.maximum(q.prompt_tokens * q.ranks / q.chunk_tokens, 1.0)
+    share = q.prompt_tokens * q.ranks / q.chunk_tokens
+    long = over(q.weights, q.prompt_tokens * jnp.clip(share - 1.0, 0.0, 1.0))
+    long = long / over(q.weights, q.prompt_tokens)
+    share = jnp.maximum(share, 1.0)
     own = service / q.shared_frac
     s1, s2, s3 = (over(q.weights, own**n) for n in (1, 2, 3))
     rate, burst = q.rate / q.ranks, (q.dispersion - 1.0) / q.ranks
@@ -118,22 +126,28 @@ def _at_ranks(q: Queue, service: Array, wait: Wait) -> Wait:
     v2 = s2 + burst * s1 * s1
     meets = jnp.minimum(wait.load, 1.0)  # a step of another rank's chunk
     chunk = over(q.weights, own * own / share) / s1
-    step = q.step_s + meets * chunk
-    queued = rate * v2 / (2.0 * left) + 0.5 * burst * s1
     longer = jnp.maximum(share * chunk - own, 0.0)
-    beside = (1.0 - 1.0 / q.ranks) * meets
-    mean = 0.5 * step + queued + beside * over(q.weights, longer)
+    beside = (1.0 - 1.0 / q.ranks) * meets * over(q.weights, longer)
+    rest = 0.5 * (q.step_s + meets * chunk)
+    queued = rate * v2 / (2.0 * left)
+    mean = rest + queued + beside + 0.5 * burst * s1
+    rest2 = (q.step_s**2 + meets * chunk * (2.0 * q.step_s + chunk)) / 3.0
+    v3 = s3 + 3.0 * burst * s1 * s2 + 1.5 * burst * (burst + 1.0) * s1**3
     variance = (
-        rate * s3 / (3.0 * left)
+        rate * v3 / (3.0 * left)
         + queued * queued
-        + step * step / 3.0
-        + beside * over(q.weights, longer * longer)
+        + rest2
+        - rest * rest
+        + (1.0 - 1.0 / q.ranks) * meets * over(q.weights, longer * longer)
+        + 0.5 * burst * s2
+        + (0.5 * burst * s1) ** 2
     )
-    weight = wait.full_share * (1.0 - 1.0 / q.ranks)
+    several = jnp.clip(jnp.asarray(q.ranks) - 1.0, 0.0, 1.0)
+    weight = several * jnp.maximum(wait.full_share, long)
     gap = mean - wait.mean_s
     return wait._replace(
         mean_s=wait.mean_s + weight * gap,
         variance_s2=wait.variance_s2
-        + weight * (variance - wait.variance_s2)
+        + weight * (jnp.maximum(variance, 0.0) - wait.variance_s2)
         + weight * (1.0 - weight) * gap * gap,
     )

@@ -13,6 +13,8 @@ from dse.serving.tails import Mixture, Tail, mean_of, variance_of
 from dse.serving.types import Traffic
 from dse.struct import Scalar, kept
 
+_LEAST_MEETS = 1e-6  # where nobody is about, the waits of nobody stay finite
+
 
 def latencies(at: Load, found: Flow, ttft_mean_s: Scalar) -> dict[str, Mixture]:
     """Distributions of every latency; the wait is stretched to the given mean TTFT.
@@ -76,7 +78,7 @@ def _parted(found: Flow) -> tuple[Tail, Tail]:
     """
     wait, free = found.wait, 1.0 - found.slot.chance
     burst = 0.5 * (1.0 + jnp.maximum(found.queue.dispersion, 1.0))
-    meets = 1.0 - wait.full_share * (1.0 - wait.load) / burst
+    meets = jnp.maximum(1.0 - wait.full_share * (1.0 - wait.load) / burst, _LEAST_MEETS)
     step = found.queue.step_s
     alone = found.busy * free * (1.0 - meets)
     idle = 1.0 - found.busy

@@ -139,11 +139,12 @@ def _arrivals(
 
 
 def _gaps(n: int, cv: float, rng: np.random.Generator) -> Floats:
-    """Gaps whose mean is 1; the first one, before the first request, is not counted."""
-    if cv == 0.0:
-        return np.ones(n)
+    """Gaps before n requests, none before the first; the mean of the others is 1."""
+    if cv == 0.0 or n < 2:
+        return np.concatenate([np.zeros(1), np.ones(n - 1)])
     gaps = rng.exponential(size=n) if cv == 1.0 else rng.gamma(1.0 / cv**2, cv**2, n)
-    total = float(gaps[1:].sum())
+    gaps[0] = 0.0
+    total = float(gaps.sum())
     return gaps * ((n - 1) / total) if total > 0.0 else gaps
 
 

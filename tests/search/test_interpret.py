@@ -12,6 +12,7 @@ import pytest
 
 from dse.search import interpret
 from dse.search.interpret import double_precision
+from dse.struct import kept
 
 X = np.linspace(-2.5, 2.5, 11)
 Y = np.linspace(0.5, 3.0, 11)
@@ -51,6 +52,96 @@ def test_every_operation_agrees_with_jax(name: str) -> None:
         assert np.shape(a) == np.shape(b)
         assert np.asarray(a).dtype == np.asarray(b).dtype
         np.testing.assert_allclose(a, b, rtol=1e-15, atol=1e-300)
+
+
+def everything(x: Any, y: Any) -> Any:
+    """Calls in calls, loops with and without stacked outputs, branches and barriers together."""
+
+    @jax.jit
+    def pair(a: Any, b: Any) -> Any:
+        low, high = kept((jnp.minimum(a, b), jnp.maximum(a, b)))
+        return low - high, jax.jit(lambda c: c * high)(b), jnp.tanh(a)
+
+    first, _, third = pair(x, y)
+    _, second, _ = pair(y, x + 1.0)
+    carried = jax.lax.fori_loop(0, 4, lambda i, c: pair(c, y)[1] * 0.1 + i, first)
+    total, stacked = jax.lax.scan(lambda c, a: (c + pair(a, c)[0], c * a), 0.0, second)
+    halved = jax.lax.while_loop(
+        lambda c: jnp.max(c[1]) > 0.1, lambda c: (c[0] + 1, kept(c[1]) * 0.5), (0, y)
+    )
+    chosen = jax.lax.cond(total > 0, lambda a: pair(a, y)[0], lambda a: -a, third)
+    switched = jax.lax.switch(jnp.int32(1), [jnp.negative, jnp.square, jnp.abs], carried)
+    return {"carried": carried, "stacked": stacked, "halved": halved}, (total, chosen, switched)
+
+
+def test_a_whole_program_agrees_with_jax() -> None:
+    jaxpr, structure = interpret.trace(everything, X, Y)
+    names = str(jaxpr)
+    for name in ("jit", "scan", "while", "cond", "optimization_barrier"):
+        assert name in names
+    found = jax.tree.unflatten(structure, interpret.run(jaxpr, X, Y))
+    with double_precision():
+        expected = jax.device_get(everything(jnp.asarray(X), jnp.asarray(Y)))
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_allclose(a, b, rtol=1e-13)
+
+
+@jax.jit
+def _costly(x: Any) -> Any:
+    """What it costs is in its second output."""
+    return x + 1.0, jax.lax.erfc(x)
+
+
+@jax.jit
+def _deeper(x: Any) -> Any:
+    cheap, dear = kept(_costly(2.0 * x))
+    return dear * 3.0, cheap
+
+
+def _passed_on(x: Any) -> Any:
+    return kept((x, jax.lax.erfc(x)))
+
+
+@pytest.mark.parametrize(
+    ("function", "calls"),
+    [
+        (lambda x: _costly(x)[0], 0),
+        (lambda x: _costly(x)[1], 1),
+        (lambda x: _costly(x), 1),
+        (lambda x: _deeper(x)[1], 0),
+        (lambda x: _deeper(x)[0], 1),
+        (lambda x: jax.jit(_passed_on)(x)[0], 0),
+        (lambda x: jax.jit(_passed_on)(x)[1], 1),
+        # one and the same inner program, each time for another of its outputs
+        (lambda x: _costly(x)[0] + _costly(2.0 * x)[1], 1),
+        (lambda x: _deeper(x)[1] + _deeper(x + 1.0)[0] + _deeper(x - 1.0)[0], 2),
+        # nobody asks for the output that needs the argument
+        (lambda x: jax.jit(lambda a, b: (a, b))(x, jax.lax.erfc(x))[0], 0),
+        (lambda x: jax.jit(lambda a, b: (a, b))(x, jax.lax.erfc(x))[1], 1),
+        (lambda x: jax.lax.fori_loop(0, 3, lambda i, c: _costly(c)[0], x), 0),
+        (lambda x: jax.lax.fori_loop(0, 3, lambda i, c: _costly(c)[1], x), 3),
+    ],
+)
+def test_what_nobody_uses_is_not_computed(
+    function: Callable[..., Any], calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jaxpr, structure = interpret.trace(function, X)
+    assert "erfc" in str(jaxpr)  # jax itself has left it in
+    rule, seen = interpret._RULES["erfc"], []
+
+    def counted(x: Any) -> Any:
+        seen.append(x)
+        return rule(x)
+
+    monkeypatch.setitem(interpret._RULES, "erfc", counted)
+    found = jax.tree.unflatten(structure, interpret.run(jaxpr, X))
+    assert len(seen) == calls
+    with double_precision():
+        expected = function(jnp.asarray(X))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-300)
 
 
 def test_float32_arguments_are_widened() -> None:

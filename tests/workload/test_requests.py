@@ -39,6 +39,40 @@ def test_sample_has_the_rate_and_repeats_by_seed(arrivals: Any) -> None:
     assert first.rate_requests_per_s == pytest.approx(4.0, rel=0.05)
 
 
+@pytest.mark.parametrize("arrivals", [{"kind": "poisson"}, {"kind": "gamma", "cv": 3}, None])
+@pytest.mark.parametrize("n", [40, 2000])
+def test_the_mean_gap_is_exactly_that_asked_for(arrivals: Any, n: int) -> None:
+    for seed in range(5):
+        drawn = sample(workload(arrivals=arrivals), n, rate=7.0, seed=seed)
+        assert (n - 1) / drawn.arrival_s[-1] == pytest.approx(7.0, rel=1e-9)
+        assert drawn.rate_requests_per_s == pytest.approx(7.0, rel=1e-9)
+
+
+def test_lengths_are_one_out_of_each_stratum() -> None:
+    block = workload(isl={"mean": 1000, "cv": 1}, osl={"quantiles": {"p0": 100, "p100": 20_100}})
+    errors, n = [], 2000
+    for seed in range(100):
+        drawn = sample(block, n, rate=4.0, seed=seed)
+        errors.append(abs(drawn.isl.mean() / 1000.0 - 1.0))
+        # strata of ten tokens; lengths are whole, so that one may lie on the next one's edge
+        assert np.all(np.abs(np.sort(drawn.osl) - 105.0 - 10.0 * np.arange(n)) <= 6.0)
+    # Independent draws are off by 2.2 %. The last stratum has no end: it alone may miss by more.
+    assert np.quantile(errors, 0.95) < 0.005
+    assert max(errors) < 0.02
+
+
+def test_lengths_come_in_random_order() -> None:
+    block = workload(isl={"mean": 1000, "cv": 1}, osl={"mean": 200, "cv": 1})
+    for seed in range(20):
+        drawn = sample(block, 2000, rate=4.0, seed=seed)
+        for lag in (1, 2, 10):
+            assert abs(np.corrcoef(drawn.isl[lag:], drawn.isl[:-lag])[0, 1]) < 0.1
+        assert abs(np.corrcoef(drawn.isl, drawn.osl)[0, 1]) < 0.1
+        assert abs(np.corrcoef(drawn.isl[1:], np.diff(drawn.arrival_s))[0, 1]) < 0.1
+        # as often up as down from one to the next
+        assert np.mean(np.diff(drawn.isl) > 0) == pytest.approx(0.5, abs=0.05)
+
+
 def test_gamma_gaps_vary_as_asked() -> None:
     block = workload(arrivals={"kind": "gamma", "cv": 3})
     gaps = np.diff(sample(block, 200_000, rate=7.0, seed=0).arrival_s)
