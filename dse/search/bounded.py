@@ -34,6 +34,8 @@ _SLACK: Final = 0.99
 _ROUNDS: Final = 6
 _MOST_GROUPS: Final = 4096
 _WHOLE_GROUPS: Final = 64
+# Scores of one group that differ by less differ by the search's own error.
+_EQUAL: Final = 1e-4
 _MISSES: Final = tuple(
     int(code)
     for code in (
@@ -151,26 +153,75 @@ def _open_groups(
 
 
 def _price_groups(pricing: _Pricing, groups: Groups, open_groups: list[int], score: float) -> None:
-    """Prices what may win: of every group the members that carry the rate, the outer ones first.
+    """Prices what may win of the groups that may carry `score`.
 
-    Where the batch limit does not bind, all members of a group are equal; so only groups whose
-    outer members come close to the best are priced whole.
+    Of every group the smallest, the middle and the largest limit that carry it are priced; of those
+    that come close to the best, the limits between two that differ as well.
     """
-    problem = pricing.problem
-    members = [index for group in open_groups for index in groups.members(group)]
-    carrying: set[int] = set()
-    for block in blocks(members):
-        reasons = asked_designs(problem, problem.tables, problem.grid, block, score, None)
-        carrying.update(np.asarray(block)[reasons == int(Reason.OK)].tolist())
-    found = [[i for i in groups.members(group) if i in carrying] for group in open_groups]
-    found = [group for group in found if group]
-    pricing.add(index for group in found for index in {group[0], group[len(group) // 2], group[-1]})
+    carrying = _carrying(groups, open_groups, score)
+    pricing.add(i for found in carrying for i in {found[0], found[len(found) // 2], found[-1]})
     best = pricing.best(1)
     if not best:
         return
     near = _SLACK * pricing.scores[best[0]]
-    close = [group for group in found if max(pricing.score_of(i) for i in group) >= near]
-    pricing.add(index for group in close[:_WHOLE_GROUPS] for index in group)
+    close = [found for found in carrying if max(map(pricing.score_of, found)) >= near]
+    spans = [(found, 0, len(found) - 1) for found in close[:_WHOLE_GROUPS]]
+    while spans:
+        # Where a limit does not bind, all that are larger score alike: nothing lies between them.
+        spans = [
+            half
+            for found, low, high in spans
+            for half in _halves(low, high, pricing.score_of(found[low]), found, pricing)
+        ]
+        pricing.add(found[i] for found, low, high in spans for i in (low, high))
+
+
+def _halves(
+    low: int, high: int, score: float, found: list[int], pricing: _Pricing
+) -> list[tuple[list[int], int, int]]:
+    """The two halves of a span of members whose ends differ in score."""
+    if high - low < 2 or abs(pricing.score_of(found[high]) - score) <= _EQUAL * abs(score):
+        return []
+    middle = (low + high) // 2
+    return [(found, low, middle), (found, middle, high)]
+
+
+def _carrying(groups: Groups, open_groups: list[int], score: float) -> list[list[int]]:
+    """The members of each group that carry `score`; groups with none are left out.
+
+    A larger limit shortens waits and takes memory, so those that carry it lie in a row. Its ends
+    are found from members at powers of two; a group without one there is asked whole.
+    """
+    probes = sorted(
+        {min((1 << n) - 1, groups.size - 1) for n in range(groups.size.bit_length() + 1)}
+    )
+    members = [groups.members(group) for group in open_groups]
+    known = _asked(groups, [group[i] for group in members for i in probes], score)
+    whole = [group for group in members if not any(known[group[i]] for i in probes)]
+    rest = [index for group in whole for index in group]
+    for group in members:
+        held = [i for i in probes if known[group[i]]]
+        if held:
+            below = max((i for i in probes if i < held[0]), default=-1)
+            above = min((i for i in probes if i > held[-1]), default=groups.size)
+            rest += [group[i] for i in (*range(below + 1, held[0]), *range(held[-1] + 1, above))]
+    known |= _asked(groups, rest, score)
+    found = []
+    for group in members:
+        held = [i for i, index in enumerate(group) if known.get(index)]
+        if held:
+            found.append(group[held[0] : held[-1] + 1])
+    return found
+
+
+def _asked(groups: Groups, indices: list[int], score: float) -> dict[int, bool]:
+    """Whether designs of the grid carry a score."""
+    problem = groups.problem
+    found: dict[int, bool] = {}
+    for block in blocks(list(dict.fromkeys(indices))):
+        reasons = asked_designs(problem, problem.tables, problem.grid, block, score, None)
+        found.update(zip(block, (reasons == int(Reason.OK)).tolist(), strict=True))
+    return found
 
 
 def _found(problem: Problem, pricing: _Pricing, counts: Counter[int]) -> Found:
