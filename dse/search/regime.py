@@ -84,6 +84,14 @@ class Regime:
         return self.prompt_tokens / float(self.prefill["chunk_tokens"])
 
     @property
+    def prompt_cache_frac(self) -> float:
+        """Share of the cache of one attention rank that decodes which such a prompt takes."""
+        account = self.priced.outcome.decode_memory
+        context = float(self.problem.system.traffic.mean_context)
+        a_rank = max(float(account.kv_budget_bytes) / float(account.request_bytes), 1e-9)
+        return self.prompt_tokens / (a_rank * context)
+
+    @property
     def windows(self) -> Drift | None:
         """How the rate moves as the recording is played; None where it does not or is unknown."""
         rate = self.asked_requests_per_s

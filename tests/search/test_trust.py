@@ -129,6 +129,18 @@ def test_long_prompts_are_those_that_vary(
     assert "long_prompts" not in codes(problem(workload=hits), cached, chunk_tokens=chunk)
 
 
+@pytest.mark.parametrize(("prompts", "doubted"), [(25.0, False), (15.0, True)])
+def test_prompts_that_fill_the_cache_in_lumps_are_large(prompts: float, doubted: bool) -> None:
+    """A cache of so many prompts of E[S] (1 + cv^2) = 750 tokens; a twentieth of it is large."""
+    one = priced()
+    account = one.outcome.decode_memory
+    context = float(problem().system.traffic.mean_context)
+    a_token = float(account.request_bytes) / context
+    room = changed(account, kv_budget_bytes=prompts * 750.0 * a_token)
+    filled = one._replace(outcome=changed(one.outcome, decode_memory=room))
+    assert (codes(problem(), filled) == ["large_prompts"]) is doubted
+
+
 def test_ranks_stand_apart_with_several_chunks() -> None:
     for like in (problem(), problem(space=POOLS)):
         assert codes(like, attention_dp=8, chunk_tokens=256) == ["ranks_apart"]
