@@ -32,29 +32,42 @@ class Joining(NamedTuple):
 
 
 def _joining(
-    s: Setting, load: Array, at: Lengths, batch: Array, decode_s: Array, alone: Array
+    s: Setting,
+    load: Array,
+    at: Lengths,
+    batch: Array,
+    decode_s: Array,
+    alone: Array,
+    lone_frac: Array,
 ) -> Joining:
-    """Half a step of either pool, where there is one: uniform over it.
+    """The rest of a step of either pool, where there is one.
 
-    Of prefill ranks that step together an idle one waits for the others' chunk, some of which is in
-    progress for 1 - (1 - rho)^dp of the time, and a short prompt's own step lasts as long as
-    theirs; `alone` is the share of ranks that take one prompt a step. A decode worker is at work
-    when it has any request.
+    Of prefill ranks that step together an idle one waits for the others' chunk, as time meets it:
+    some is in progress for 1 - (1 - rho)^dp of the time. Beside prompts of several chunks, which
+    are still there in the next step, its own lasts as long as theirs. `alone` is the share of
+    prompts that wait for no batch, `lone_frac` what a step takes with one rank's prompts. A decode
+    worker is at work when it has any request; what is left of its step is uniform.
     """
     dp = s.prefill.dp
-    own = (at.service_s + at.fixed_s) * dp
+    own = at.alone_s * lone_frac
     steps = jnp.maximum(at.tokens / s.prefill.chunk_tokens, 1.0)
     chunk_s = mean_over(at, own * own / steps) / mean_over(at, own)
-    longer = jnp.maximum(steps * chunk_s - own, 0.0)
+    # Only prompts of several chunks are still there in the next step.
+    stay = mean_over(at, own * jnp.clip(steps - 1.0, 0.0, 1.0)) / mean_over(at, own)
+    longer = stay * jnp.maximum(steps * chunk_s - own, 0.0)
     busy = alone * (1.0 - 1.0 / dp) * (1.0 - (1.0 - load) ** dp)
     decoding = -jnp.expm1(-batch) * s.source_engine.holds_first_token
     mean = busy * mean_over(at, longer) + 0.0 * decode_s
     variance = busy * mean_over(at, longer * longer) - mean * mean
     # The rest of the others' chunk and what it lasts longer than one's own come together.
     variance = variance + (1.0 - busy) * mean * chunk_s
-    for chance, step_s in ((busy, chunk_s), (decoding, decode_s)):
+    chunk2_s2 = mean_over(at, own * (own / steps) ** 2) / mean_over(at, own)
+    for chance, step_s, second in (
+        (busy, chunk_s, chunk2_s2),
+        (decoding, decode_s, decode_s * decode_s),
+    ):
         mean = mean + 0.5 * chance * step_s
-        variance = variance + chance * step_s**2 * (1.0 / 3.0 - 0.25 * chance)
+        variance = variance + chance * second / 3.0 - (0.5 * chance * step_s) ** 2
     return Joining(mean, variance)
 
 
@@ -89,12 +102,15 @@ def waits(
     single, many = _pool(s, seen, service, burst, at)
     in_batch = jnp.clip(middle(front.per_step) - 1.0, 0.0, 1.0)
     load = jnp.clip(seen * mean_over(at, service) / s.prefill.replicas, 0.0, LARGEST_LOAD)
-    joining = _joining(s, load, at, batch, first_step_s, 1.0 - in_batch)
+    # Experts compute for the ranks that have prompts alone.
+    lone = 1.0 - middle(front.experts_frac) * (1.0 - 1.0 / s.prefill.dp) * (1.0 - load)
+    # Who waits for a whole batch has waited for the step in progress.
+    joining = _joining(s, load, at, batch, first_step_s, 1.0 - in_batch * many.chance, lone)
     link = one_at_a_time(Stream(seen, at.transfer_s, at.weights, burst), middle(front.links))
     factors = along(jnp.asarray(traffic.spread.prompt_factors), at.alone_s[0])
     constant = engine.ttft_base_s + engine.ttft_steps * middle(front.step_fixed_s)
     own = (
-        at.alone_s
+        at.alone_s * lone
         + engine.holds_first_token * (at.exposed_s + first_step_s)
         + constant
         + engine.ttft_s_per_prompt_token * traffic.isl_tokens * factors

@@ -14,6 +14,7 @@ from dse.cost.transfer import Fabric, Link, Route, Transfer, exposed_time, trans
 from dse.cost.types import Engine, Model, Pool, Target
 from dse.serving.colocated import chunk_load, chunks, decode_load
 from dse.serving.nodes import along, at_nodes, at_points, through_points
+from dse.serving.sharing import Pieces, shared_frac
 from dse.serving.types import Limits, Traffic
 from dse.serving.waiting import batching
 from dse.struct import Array, Scalar
@@ -49,6 +50,7 @@ class Front(NamedTuple):
     exposed_s: Array
     links: Array  # transfers that the pools' links carry at once
     step_fixed_s: Array  # launch and host of one step
+    experts_frac: Array  # of a step
 
 
 def prompt_step(s: Setting) -> StepCost:
@@ -99,6 +101,7 @@ def front(s: Setting) -> Front:
         * moved.payload_s
         / (moved.payload_s + s.fabric[2] * s.traffic.loading_s),
         step_fixed_s=fixed,
+        experts_frac=jnp.asarray(cost.terms.experts) / step_s,
     )
 
 
@@ -134,15 +137,42 @@ def lengths_of(s: Setting, at: Front) -> Lengths:
     def nodes(priced: Array) -> Array:
         return at_nodes(traffic, priced, factors)
 
+    weights = along(jnp.asarray(traffic.spread.prompt_weights), at.alone_s[0])
+    tokens = along(factors, at.alone_s[0]) * traffic.new_prompt_tokens
+    work = nodes(at.work_s)
     return Lengths(
-        weights=along(jnp.asarray(traffic.spread.prompt_weights), at.alone_s[0]),
-        tokens=along(factors, at.alone_s[0]) * traffic.new_prompt_tokens,
+        weights=weights,
+        tokens=tokens,
         alone_s=nodes(at.alone_s),
-        service_s=nodes(at.work_s),
+        service_s=work * _unevenness(s, at, weights, tokens, work),
         fixed_s=nodes(at.fixed_s),
         transfer_s=nodes(at.transfer_s),
         exposed_s=through_points(traffic, at.exposed_s, factors),
     )
+
+
+def _unevenness(s: Setting, at: Front, weights: Array, tokens: Array, work: Array) -> Array:
+    """How much longer a full step lasts than if its ranks had equal work, 1 to dp.
+
+    A step ends with its fullest rank (see `sharing`). Its pieces are measured in seconds, since a
+    long prompt's tokens cost more, and a rank takes so many as its slots and its budget hold; what
+    goes to experts is shared by all ranks.
+    """
+    pool = s.prefill
+    a_rank = jnp.minimum(pool.max_batch / pool.dp, pool.chunk_tokens / s.traffic.new_prompt_tokens)
+    cut = jnp.minimum(1.0, pool.chunk_tokens / tokens)
+    mean = jnp.sum(weights * work, axis=0)
+    of = Pieces(
+        groups=pool.dp,
+        tokens=mean,
+        piece=jnp.sum(weights * work * work * cut, axis=0) / mean,
+        budget=pool.chunk_tokens
+        * jnp.sum(weights * work * work, axis=0)
+        / jnp.sum(weights * work * tokens, axis=0),
+    )
+    share = shared_frac(of, pool.dp * jnp.maximum(a_rank, 1.0))
+    spread = middle(at.experts_frac)
+    return pool.dp * (share + spread * (1.0 / pool.dp - share))
 
 
 def mean_over(at: Lengths, values: Array) -> Array:

@@ -58,11 +58,14 @@ ROOT = 1e-6  # how far a root of six refinements may be off
 MEANS = {"ttft": 0.01, "tpot": 0.3, "itl": 0.3, "e2e": 0.3}
 
 
+def started(family: str, mode: str, kind: str) -> Case:
+    asked = traffic(isl_tokens=1500, isl_cv=0.5, osl_tokens=200, load=24, load_kind=kind)
+    return case(ALTERNATING if family == "alternating" else family, mode=mode, asked=asked)
+
+
 def drawn(family: str, mode: str, kind: str, seed: int) -> Case:
     rng = np.random.default_rng(seed)
-    asked = traffic(isl_tokens=1500, isl_cv=0.5, osl_tokens=200, load=24, load_kind=kind)
-    start = ALTERNATING if family == "alternating" else family
-    at = varied(case(start, mode=mode, asked=asked), rng)
+    at = varied(started(family, mode, kind), rng)
     hits = rng.uniform(0.0, 0.9, N)
     return at._replace(
         system=replace(at.system, traffic=replace(at.system.traffic, prefix_hit_frac=hits))
@@ -73,10 +76,40 @@ def feasible(outcome: Any) -> np.ndarray:
     return np.asarray(outcome.reason) == Reason.OK
 
 
+def side_by_side(parts: list[Any]) -> Any:
+    """Batches of N points as one batch; what has axes of its own is the same in all of them."""
+
+    def joined(path: Any, *leaves: Any) -> Any:
+        if not has_own_axes(jax.tree_util.keystr(path)):
+            return np.concatenate([np.broadcast_to(leaf, N) for leaf in leaves])
+        assert all(np.array_equal(leaf, leaves[0]) for leaf in leaves)
+        return leaves[0]
+
+    return jax.tree_util.tree_map_with_path(joined, *parts)
+
+
+def apart(found: Any, n: int) -> list[Any]:
+    """What was found of n batches side by side, of each."""
+    return [jax.tree.map(lambda x, i=i: x[i * N : (i + 1) * N], found) for i in range(n)]
+
+
 @cache
+def priced(family: str, mode: str, kind: str) -> dict[Any, tuple[Any, dict[str, Any]]]:
+    """What the properties below are asked of, percentiles included, priced in one call."""
+    at = {seed: drawn(family, mode, kind, seed) for seed in SEEDS}
+    cases: dict[Any, Case] = {
+        **at,
+        **{("faster", seed): faster(one, FASTER) for seed, one in at.items()},
+        "slower": slower(at[SEEDS[0]], kind),
+        "extreme": extreme(batched(started(family, mode, kind))),
+    }
+    found = price_whole(side_by_side(list(cases.values())))
+    return dict(zip(cases, apart(found, len(cases)), strict=True))
+
+
 def figures(family: str, mode: str, kind: str, seed: int) -> tuple[Any, dict[str, Any]]:
-    """What the properties below are asked of, percentiles included, priced once."""
-    return price_whole(drawn(family, mode, kind, seed))
+    """Those of one draw."""
+    return priced(family, mode, kind)[seed]
 
 
 @deployments
@@ -139,15 +172,11 @@ def test_goodput_never_falls_when_a_promise_is_loosened(family: str, mode: str, 
     binding = np.arange(N) % len(KEYS)
     tight = all_limits(base, binding)
 
-    def goodput(given: Limits) -> np.ndarray:
-        found = price(at._replace(system=replace(at.system, limits=given)))
-        return np.asarray(found.metrics["goodput_requests_per_s"])
-
-    less = goodput(tight)
-    more = goodput(
-        replace(jax.tree.map(lambda x: 1.04 * x, tight), attainment_frac=np.full(N, 0.9))
-    )
-    fewer = goodput(replace(tight, attainment_frac=np.full(N, 0.85)))
+    looser = replace(jax.tree.map(lambda x: 1.04 * x, tight), attainment_frac=np.full(N, 0.9))
+    rarer = replace(tight, attainment_frac=np.full(N, 0.85))
+    given = [at._replace(system=replace(at.system, limits=one)) for one in (tight, looser, rarer)]
+    found = price(side_by_side(given)).metrics["goodput_requests_per_s"]
+    less, more, fewer = np.split(np.asarray(found), 3)
     worse = more < less * (1 - ROOT)
     assert not worse.any(), {KEYS[b] for b in binding[worse]}
     # nearly all of them bind somewhere; a queue is steep, so that a later first token buys little
@@ -174,6 +203,10 @@ def test_promises_hold_where_the_design_counts(
         assert np.all(mean[kept] <= np.asarray(allowed)[kept] * (1 + 1e-3)), latency
 
 
+# Of the hardware, by name.
+FASTER = ("memory_bandwidth", "flops_per_s", "scale_up_(bytes|peer)", "scale_out_bytes")
+
+
 def faster(at: Case, patterns: tuple[str, ...]) -> Case:
     """At point i the rates that match pattern i modulo their number are half as large again."""
 
@@ -188,12 +221,12 @@ def faster(at: Case, patterns: tuple[str, ...]) -> Case:
 @promising
 @pytest.mark.parametrize("seed", SEEDS)
 def test_better_hardware_never_lowers_goodput(family: str, mode: str, kind: str, seed: int) -> None:
-    before = figures(family, mode, kind, seed)[0].metrics["goodput_requests_per_s"]
-    words = ("memory_bandwidth", "flops_per_s", "scale_up_(bytes|peer)", "scale_out_bytes")
-    at = drawn(family, mode, kind, seed)
-    after = price(faster(at, words)).metrics["goodput_requests_per_s"]
+    found = priced(family, mode, kind)
+    before, after = (
+        found[which][0].metrics["goodput_requests_per_s"] for which in (seed, ("faster", seed))
+    )
     worse = np.flatnonzero(after < before * (1 - ROOT))
-    assert not worse.size, {words[i % len(words)] for i in worse}
+    assert not worse.size, {FASTER[i % len(FASTER)] for i in worse}
     assert np.any(after[::4] > 1.01 * before[::4])
 
 
@@ -272,6 +305,18 @@ def time_factor(name: str, k: float) -> float:
     return 1.0
 
 
+SLOWER = 3.0
+
+
+def slower(at: Case, kind: str) -> Case:
+    """The same where every time is longer."""
+    slow: Case = scaled(at, lambda name: time_factor(name, SLOWER))
+    if kind == OPEN:
+        asked = replace(at.system.traffic, load=at.system.traffic.load / SLOWER)
+        slow = slow._replace(system=replace(slow.system, traffic=asked))
+    return slow
+
+
 @pytest.mark.parametrize(
     ("family", "mode", "kind"),
     [
@@ -285,13 +330,9 @@ def time_factor(name: str, k: float) -> float:
 )
 def test_seconds_may_be_counted_in_another_unit(family: str, mode: str, kind: str) -> None:
     """No time constant hides in the code: slow everything down and every latency follows."""
-    k = 3.0
-    at = drawn(family, mode, kind, SEEDS[0])
-    slow: Case = scaled(at, lambda name: time_factor(name, k))
-    if kind == OPEN:
-        asked = replace(at.system.traffic, load=at.system.traffic.load / k)
-        slow = slow._replace(system=replace(slow.system, traffic=asked))
-    before, after = figures(family, mode, kind, SEEDS[0])[0].metrics, price_whole(slow)[0].metrics
+    k = SLOWER
+    found = priced(family, mode, kind)
+    before, after = (found[which][0].metrics for which in (SEEDS[0], "slower"))
     for name, value in before.items():
         if name in ("power_w", "price_usd_per_hour"):
             factor = 1.0
@@ -343,10 +384,7 @@ def extreme(at: Case) -> Case:
 
 @deployments
 def test_nothing_is_infinite_at_the_extremes(family: str, mode: str, kind: str) -> None:
-    asked = traffic(isl_tokens=1500, isl_cv=0.5, osl_tokens=200, load=24, load_kind=kind)
-    start = ALTERNATING if family == "alternating" else family
-    at = extreme(batched(case(start, mode=mode, asked=asked)))
-    found, _ = price_whole(at)
+    found, _ = priced(family, mode, kind)["extreme"]
     for name, leaf in numbers(found):
         bad = np.broadcast_to(~np.isfinite(np.asarray(leaf, float)), N).nonzero()[0]
         assert not bad.size, (name, [list(EXTREMES)[i % len(EXTREMES)] for i in bad[:3]])

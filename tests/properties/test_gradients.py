@@ -9,8 +9,9 @@ fills a scale-up domain exactly, no two promises bind at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,7 @@ from tests.support import (
     Case,
     Family,
     case,
+    has_own_axes,
     interpreted,
     interpreted_single,
     limits,
@@ -103,17 +105,62 @@ def _metrics(at: Case) -> list[jax.Array]:
     return [jnp.asarray(found.metrics[name]) for name in METRICS]
 
 
+plain = interpreted(_metrics)
+
+
+def side_by_side(parts: list[Any]) -> Any:
+    """Trees of copies as one longer tree of copies, for one call instead of many."""
+
+    def joined(path: Any, *leaves: Any) -> Any:
+        if not has_own_axes(jax.tree_util.keystr(path)):
+            return np.concatenate(leaves)
+        assert all(np.array_equal(leaf, leaves[0]) for leaf in leaves)
+        return leaves[0]
+
+    return jax.tree_util.tree_map_with_path(joined, *parts)
+
+
+def central_differences(function: Callable[[Any], Any], at: Any, towards: Any) -> np.ndarray:
+    """[..., n] differences of a function of n copies, each along its own direction."""
+    ends = [jax.tree.map(lambda x, d, by=by: x + by * d, at, towards) for by in (STEP, -STEP)]
+    up, down = np.split(np.asarray(function(side_by_side(ends))), 2, axis=-1)
+    return np.asarray((up - down) / (2 * STEP))
+
+
+def changed(at: Case, changes: dict[str, float]) -> Case:
+    """The case with numbers outside the model replaced, by the last part of their name."""
+
+    def one(path: Any, leaf: Any) -> Any:
+        return changes.get(jax.tree_util.keystr(path).rpartition(".")[2], leaf)
+
+    walk = jax.tree_util.tree_map_with_path
+    system = replace(walk(one, replace(at.system, model=None)), model=at.system.model)
+    return Case(system, walk(one, at._replace(system=None)).design)
+
+
+class Slopes(NamedTuple):
+    """[metrics, n] values and derivatives, one for each of n numbers."""
+
+    values: np.ndarray
+    slopes: np.ndarray
+
+
 @cache
-def compiled() -> Any:
-    def both(at: Case, towards: Case) -> Any:
-        return jax.jvp(_metrics, (at,), (towards,))
+def at_the_extremes(family: str, mode: str, kind: str) -> dict[str, Slopes]:
+    """Derivatives in every number at each of the extremes, all of them priced in one call."""
+    start = inner(family, mode, kind)
+    copies = [repeated(changed(start, changes))[:2] for changes in EXTREMES.values()]
+    together = [side_by_side(list(parts)) for parts in zip(*copies, strict=True)]
+    both = interpreted(lambda x, dx: jax.jvp(_metrics, (x,), (dx,)))(*together)
+    parts = (np.split(np.asarray(of), len(EXTREMES), axis=-1) for of in both)
+    found = [Slopes(*of) for of in zip(*parts, strict=True)]
+    return dict(zip(EXTREMES, found, strict=True))
 
-    return interpreted(both)
 
-
-@cache
-def plain() -> Any:
-    return interpreted(_metrics)
+def as_drawn(family: str, mode: str, kind: str) -> Slopes:
+    """Those of the interior: the extreme that changes nothing."""
+    assert not EXTREMES["as drawn"]
+    return at_the_extremes(family, mode, kind)["as drawn"]
 
 
 POINTS = [
@@ -125,12 +172,8 @@ POINTS = [
 @pytest.mark.parametrize(("family", "mode", "kind"), POINTS)
 def test_derivatives_equal_central_differences(family: str, mode: str, kind: str) -> None:
     at, towards, names = repeated(inner(family, mode, kind))
-    values, slopes = (np.asarray(x) for x in compiled()(at, towards))
-
-    def moved(by: float) -> np.ndarray:
-        return np.asarray(plain()(jax.tree.map(lambda x, d: x + by * d, at, towards)))
-
-    differences = (moved(STEP) - moved(-STEP)) / (2 * STEP)
+    values, slopes = as_drawn(family, mode, kind)
+    differences = central_differences(plain, at, towards)
     assert np.all(np.isfinite(slopes))
     for metric, value, slope, difference in zip(METRICS, values, slopes, differences, strict=True):
         assert np.all(value == value[0])
@@ -166,15 +209,10 @@ def test_goodput_under_percentiles_has_the_slope_of_differences(what: str) -> No
     def goodput(x: Case) -> Any:
         return evaluate(x.system, x.design, 8).metrics[METRICS[0]]
 
-    alone = interpreted(goodput)
     value, slope = (
         np.asarray(x) for x in interpreted(lambda x, dx: jax.jvp(goodput, (x,), (dx,)))(at, towards)
     )
-
-    def moved(by: float) -> np.ndarray:
-        return np.asarray(alone(jax.tree.map(lambda x, d: x + by * d, at, towards)))
-
-    difference = (moved(STEP) - moved(-STEP)) / (2 * STEP)
+    difference = central_differences(interpreted(goodput), at, towards)
     assert np.all(np.isfinite(slope))
     near = np.isclose(slope, difference, rtol=2e-3, atol=1e-5 * value[0])
     assert near.all(), {names[i]: (slope[i], difference[i]) for i in np.flatnonzero(~near)}
@@ -185,7 +223,7 @@ def test_goodput_under_percentiles_has_the_slope_of_differences(what: str) -> No
 
 def test_single_precision_derivatives_are_finite_and_agree() -> None:
     at, towards, names = repeated(inner(*POINTS[0]))
-    exact = compiled()(at, towards)[1]
+    exact = as_drawn(*POINTS[0]).slopes
     single = interpreted_single(lambda x, dx: jax.jvp(_metrics, (x,), (dx,)))
     slopes = single(at, towards)[1]
     for metric, want, got in zip(METRICS, exact, slopes, strict=True):
@@ -197,25 +235,11 @@ def test_single_precision_derivatives_are_finite_and_agree() -> None:
 
 @pytest.mark.parametrize(("family", "mode", "kind"), POINTS)
 def test_derivatives_are_finite_at_the_extremes(family: str, mode: str, kind: str) -> None:
-    start = inner(family, mode, kind)
-    for what, changes in EXTREMES.items():
-
-        def changed(path: Any, leaf: Any, changes: dict[str, float] = changes) -> Any:
-            return changes.get(jax.tree_util.keystr(path).rpartition(".")[2], leaf)
-
-        system = start.system
-        far = jax.tree_util.tree_map_with_path(changed, start._replace(system=None))
-        far = far._replace(
-            system=replace(
-                jax.tree_util.tree_map_with_path(changed, replace(system, model=None)),
-                model=system.model,
-            )
-        )
-        at, towards, names = repeated(far)
-        for values, slopes in zip(*compiled()(at, towards), strict=True):
-            assert np.all(np.isfinite(values)), what
-            bad = np.flatnonzero(~np.isfinite(np.asarray(slopes)))
-            assert not bad.size, (what, [names[i] for i in bad])
+    names = [name for name, _ in numbers(inner(family, mode, kind))]
+    for what, of in at_the_extremes(family, mode, kind).items():
+        assert np.all(np.isfinite(of.values)), what
+        bad = np.flatnonzero(~np.isfinite(of.slopes).all(axis=0))
+        assert not bad.size, (what, [names[i] for i in bad])
 
 
 def test_derivatives_of_a_step_with_experts_drafts_and_compressed_caches() -> None:

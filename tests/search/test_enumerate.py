@@ -19,10 +19,11 @@ from dse.search import interpret
 from dse.search.exact import price_designs
 from dse.search.found import Found
 from dse.serving.evaluate import evaluate
-from dse.space.designs import digit_arrays, gathered
+from dse.space.designs import Layout, digit_arrays, gathered
 from dse.space.grid import Axis, Grid
 from dse.struct import replace
 from tests.search.samples import QUICK_LAUNCH, problem_of
+from tests.support import interpreted_single
 
 
 @pytest.fixture(autouse=True)
@@ -96,8 +97,22 @@ def test_float64_agrees_with_the_search(problem: Problem) -> None:
         assert value == pytest.approx(metric[index], rel=1e-4)
 
 
+def numpy_launch(*args: Any, **static: Any) -> Any:
+    """The program of a launch in its own precision, run by numpy: no second program to compile."""
+    return interpreted_single(partial(search.launch_rows, **static))(*args)
+
+
 def test_the_cut_does_not_matter(problem: Problem) -> None:
-    whole = enumerated(problem, longest=1 << 20)
+    cuts: list[Layout] = []
+
+    def launch(*args: Any, cut: Layout, metric: str) -> Any:
+        cuts.append(cut)
+        return numpy_launch(*args, cut=cut, metric=metric)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "launch", launch)
+        whole = enumerated(problem, longest=1 << 20)
+    assert max(cut.n_columns for cut in cuts) > 512
     part = enumerated(problem)
     assert part.counts == whole.counts
     assert [value for value, _ in part.top] == pytest.approx([v for v, _ in whole.top], rel=1e-4)

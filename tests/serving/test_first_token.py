@@ -41,7 +41,7 @@ def joined(
         source_engine=SimpleNamespace(holds_first_token=holds),
     )
     x = jnp.asarray
-    return _joining(setting, x(load), of_worker, x(batch), x(STEP_S), x(alone))
+    return _joining(setting, x(load), of_worker, x(batch), x(STEP_S), x(alone), x(1.0))
 
 
 def test_one_rank_and_a_first_token_that_is_not_held_join_nothing() -> None:
@@ -86,19 +86,34 @@ def test_an_idle_rank_waits_for_the_others_chunk(dp: int, load: float) -> None:
     assert float(found.variance_s2) == pytest.approx(seen.var(), rel=0.03)
 
 
-def test_a_short_prompt_beside_others_takes_as_long_as_they_do() -> None:
-    """Chunks as time meets them: of 5 ms and 100 ms prompts, each for its own time."""
-    dp, load, n = 4, 0.4, 200_000
+def test_the_chunk_in_progress_is_one_as_time_meets_it() -> None:
+    """Of 5 ms and 100 ms prompts each for its own time; nobody stays for the step after."""
+    dp, load, n = 4, 0.4, 400_000
     tokens, weights = np.asarray([50.0, 1000.0]), np.asarray([0.7, 0.3])
     own = 1e-4 * tokens + 1e-3
     rng = np.random.default_rng(3)
-    beside = in_progress(dp, load, n, rng)
-    mine = rng.choice(own, n, p=weights)
-    met = float(weights @ own**2 / (weights @ own))
-    seen = beside * (rng.uniform(0.0, met, n) + np.maximum(met - mine, 0.0))
+    met = rng.choice(own, n, p=weights * own / (weights @ own))
+    seen = in_progress(dp, load, n, rng) * rng.uniform(0.0, met, n)
     found = joined(float(dp), load, holds=0.0, at=lengths(tokens, weights))
     assert float(found.mean_s) == pytest.approx(seen.mean(), rel=0.02)
-    assert 0.5 * seen.var() < float(found.variance_s2) < 1.5 * seen.var()
+    assert float(found.variance_s2) == pytest.approx(seen.var(), rel=0.02)
+
+
+def test_a_short_prompt_beside_long_ones_takes_as_long_as_their_chunk() -> None:
+    """Prompts of three chunks are there in the next step as well: for their share of the time."""
+    dp, load, n = 4, 0.4, 400_000
+    tokens, weights = np.asarray([50.0, 3000.0]), np.asarray([0.7, 0.3])
+    own, steps = 1e-4 * tokens + 1e-3, np.asarray([1.0, 3.0])
+    of_time = weights * own / (weights @ own)
+    rng = np.random.default_rng(5)
+    beside = in_progress(dp, load, n, rng)
+    mine = rng.choice(2, n, p=weights)
+    met = float(of_time @ (own / steps))
+    longer = of_time[1] * np.maximum(steps * met - own, 0.0)
+    seen = beside * (rng.uniform(0.0, met, n) + longer[mine])
+    found = joined(float(dp), load, holds=0.0, at=lengths(tokens, weights))
+    assert float(found.mean_s) == pytest.approx(seen.mean(), rel=0.02)
+    assert float(found.variance_s2) == pytest.approx(seen.var(), rel=0.1)
 
 
 def test_both_pools_add_up() -> None:
