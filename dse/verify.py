@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from dse.errors import DseError
 from dse.result import Evaluation, Result
-from dse.serving.types import Deployment, System
 from dse.simulate import Tables, goodput, simulate
 from dse.simulate.document import comparison
 from dse.simulate.goodput import worst_miss
-from dse.simulate.scenario import deployment_of, drawn
+from dse.simulate.played import Played
+from dse.simulate.scenario import deployment_of, drawn, long_enough
 from dse.spec.study import Study
 from dse.study import evaluate
 from dse.workload.requests import Requests
@@ -20,7 +21,6 @@ from dse.workload.requests import Requests
 Progress = Callable[[int, int], None]
 
 DESIGNS: Final = 3
-_REQUESTS: Final = 4_000
 _TOLERANCE: Final = 0.02
 
 
@@ -66,12 +66,19 @@ def _played(study: Study, row: Mapping[str, Any], seed: int) -> dict[str, Any]:
     workload = of_model.workload
     closed_loop = workload.concurrency is not None
     rate = None if closed_loop else float(chosen.metrics["requests_per_s"])
-    scenario = drawn(workload, _REQUESTS, rate_requests_per_s=rate, seed=seed)
+    length = long_enough(0.0 if closed_loop else float(chosen.metrics["resident_requests"]))
+    scenario = drawn(workload, length.n, rate_requests_per_s=rate, seed=seed)
     system, design = deployment_of(_only(of_model, chosen), row["hardware"])
     longest = float((scenario.requests.isl + scenario.requests.osl).max()) + 2.0
     tables = Tables(system, design, longest)
     played = simulate(
-        system, design, scenario.requests, seed=seed, tables=tables, clients=scenario.clients
+        system,
+        design,
+        scenario.requests,
+        seed=seed,
+        tables=tables,
+        clients=scenario.clients,
+        warmup_frac=length.warmup_frac,
     )
     analytic, difference = comparison(played.metrics, chosen.metrics)
     limits, attainment = _limits(of_model)
@@ -89,7 +96,8 @@ def _played(study: Study, row: Mapping[str, Any], seed: int) -> dict[str, Any]:
         over, binding = worst_miss(played, limits, attainment)
         document |= {"keeps_promises": over <= 1.0, "worst_ratio": over, "binding": binding}
     if limits and not closed_loop:
-        document |= _goodput(system, design, scenario.requests, tables, of_model, rate or 1.0)
+        play = partial(simulate, system, design, tables=tables, warmup_frac=length.warmup_frac)
+        document |= _goodput(play, scenario.requests, of_model, rate or 1.0)
     return document
 
 
@@ -109,17 +117,12 @@ def _limits(study: Study) -> tuple[dict[str, float], float | None]:
 
 
 def _goodput(
-    system: System,
-    design: Deployment,
-    requests: Requests,
-    tables: Tables,
-    study: Study,
-    rate: float,
+    play: Callable[[Requests], Played], requests: Requests, study: Study, rate: float
 ) -> dict[str, Any]:
     limits, attainment = _limits(study)
     try:
         found = goodput(
-            lambda asked: simulate(system, design, asked, tables=tables),
+            play,
             requests,
             limits,
             attainment_frac=attainment,

@@ -286,15 +286,21 @@ def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def interpreted_single(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function traced and run by numpy in single precision."""
+    """The function run by numpy in single precision, traced as often as `interpreted` does."""
+    traced: dict[Any, Any] = {}
 
     def call(*args: Any) -> Any:
         single = jax.tree.map(np.float32, args)
-        with jax.enable_x64(False):
-            program, shapes = jax.make_jaxpr(function, return_shape=True)(*single)
+        leaves = jax.tree.leaves(single)
+        key = (jax.tree.structure(single), tuple(np.shape(leaf) for leaf in leaves))
+        if key not in traced:
+            with jax.enable_x64(False):
+                program, shapes = jax.make_jaxpr(function, return_shape=True)(*single)
+            traced[key] = program, jax.tree.structure(shapes)
+        program, structure = traced[key]
         with np.errstate(all="ignore"):
-            found = interpret._closed(program, jax.tree.leaves(single))
-        return jax.tree.unflatten(jax.tree.structure(shapes), found)
+            found = interpret._closed(program, leaves)
+        return jax.tree.unflatten(structure, found)
 
     return call
 

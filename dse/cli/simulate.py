@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dse.simulate.scenario import Scenario
     from dse.spec.study import Study
 
-_REQUESTS = 4_000
-
 
 def simulate(
     session: Session,
@@ -58,7 +56,7 @@ def simulate(
             min=2,
             max=10_000_000,
             metavar="N",
-            help=f"Requests to play: the first N of a trace, else {_REQUESTS}.",
+            help="Requests to play: the first N of a trace, else as many as filling takes.",
             show_default=False,
         ),
     ] = None,
@@ -67,11 +65,15 @@ def simulate(
         typer.Option("--routing", help="How requests are spread over replicas."),
     ] = "least_loaded",
     warmup: Annotated[
-        float,
+        float | None,
         typer.Option(
-            "--warmup", min=0.0, max=0.9, help="Share of the requests before measuring begins."
+            "--warmup",
+            min=0.0,
+            max=0.9,
+            help="Share of the requests before measuring begins; else until the batch has filled.",
+            show_default=False,
         ),
-    ] = 0.1,
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -159,24 +161,32 @@ def _refusal(chosen: Evaluation) -> str:
     return ""
 
 
-def _scenario(chosen: Evaluation, asked: _Asked) -> Scenario:
-    """The requests; without any load, at the rate that the closed forms find sustainable."""
-    from dse.simulate.scenario import drawn, recorded
+def _scenario(chosen: Evaluation, asked: _Asked) -> tuple[Scenario, float]:
+    """(the requests, the share before measuring begins); without any load, at the rate that the
+    closed forms find sustainable."""
+    from dse.simulate.scenario import drawn, long_enough, recorded
     from dse.workload.trace import read_trace
 
     workload = chosen.study.workload
     if asked.trace is not None:
         trace = read_trace(asked.trace, limit=asked.n)
-        return recorded(trace, workload, rate_requests_per_s=asked.rate, seed=asked.seed)
+        played = recorded(trace, workload, rate_requests_per_s=asked.rate, seed=asked.seed)
+        return played, long_enough(0.0).warmup_frac
+    found = float(chosen.metrics["requests_per_s"])
     rate = asked.rate
     if rate is None and workload.concurrency is None and workload.rate_requests_per_s is None:
-        rate = float(chosen.metrics["requests_per_s"])
-    n = asked.n or _REQUESTS
-    return drawn(workload, n, rate_requests_per_s=rate, seed=asked.seed)
+        rate = found
+    resident = float(chosen.metrics["resident_requests"])
+    if rate is None and workload.concurrency is not None:
+        resident = 0.0
+    elif rate is not None and found > 0.0:
+        resident *= min(rate / found, 1.0)
+    length = long_enough(resident, asked.n)
+    return drawn(workload, length.n, rate_requests_per_s=rate, seed=asked.seed), length.warmup_frac
 
 
 def _played(
-    session: Session, chosen: Evaluation, asked: _Asked, routing: Any, warmup: float
+    session: Session, chosen: Evaluation, asked: _Asked, routing: Any, warmup: float | None
 ) -> tuple[dict[str, Any], str]:
     """(the document, the table of requests)."""
     from dse.cli.progress import progress_bar
@@ -184,7 +194,7 @@ def _played(
     from dse.simulate.scenario import play_scenario
     from dse.study import evaluate
 
-    scenario = _scenario(chosen, asked)
+    scenario, filling = _scenario(chosen, asked)
     started = time.perf_counter()
     with progress_bar(session, "requests", None) as show:
         played = play_scenario(
@@ -194,7 +204,7 @@ def _played(
             routing=routing,
             seed=asked.seed,
             progress=show,
-            warmup_frac=warmup,
+            warmup_frac=filling if warmup is None else warmup,
         )
     wall_s = time.perf_counter() - started
     described = chosen.study.model_copy(update={"workload": scenario.workload})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,13 @@ from dse.spec.workload import Workload
 from dse.workload.requests import Requests, replay, sample
 from dse.workload.summary import summarize
 from dse.workload.trace import Trace
+
+_LEAST_REQUESTS: Final = 4_000
+_MOST_REQUESTS: Final = 40_000
+_LIVES: Final = 7.5
+_FILLING_LIVES: Final = 2.5
+_LEAST_WARMUP_FRAC: Final = 0.1
+_MOST_WARMUP_FRAC: Final = 0.6
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,24 @@ class Scenario:
         if self.clients is not None:
             return {"concurrency": float(self.clients)}
         return {"requests_per_s": self.requests.rate_requests_per_s}
+
+
+class Length(NamedTuple):
+    """How many requests a play has, and which share of them comes before measuring begins."""
+
+    n: int
+    warmup_frac: float
+
+
+def long_enough(resident_requests: float, n: int | None = None) -> Length:
+    """A play that is measured after the decoding batch has filled, or one of n requests.
+
+    Two and a half lives of a request, in each of which as many come as decode together; measuring
+    lasts twice as long again.
+    """
+    asked = n or min(max(_LEAST_REQUESTS, round(_LIVES * resident_requests)), _MOST_REQUESTS)
+    filling = min(_FILLING_LIVES * resident_requests / asked, _MOST_WARMUP_FRAC)
+    return Length(asked, max(filling, _LEAST_WARMUP_FRAC))
 
 
 def drawn(workload: Workload, n: int, *, rate_requests_per_s: float | None, seed: int) -> Scenario:

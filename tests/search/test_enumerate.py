@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -97,17 +98,20 @@ def test_float64_agrees_with_the_search(problem: Problem) -> None:
         assert value == pytest.approx(metric[index], rel=1e-4)
 
 
-def numpy_launch(*args: Any, **static: Any) -> Any:
-    """The program of a launch in its own precision, run by numpy: no second program to compile."""
-    return interpreted_single(partial(search.launch_rows, **static))(*args)
-
-
 def test_the_cut_does_not_matter(problem: Problem) -> None:
     cuts: list[Layout] = []
 
     def launch(*args: Any, cut: Layout, metric: str) -> Any:
+        """The same program in its own precision, run by numpy: no second one to compile."""
         cuts.append(cut)
-        return numpy_launch(*args, cut=cut, metric=metric)
+
+        def rows(system: Any, tables: Any, sign: Any, *span: Any) -> Any:
+            first_row, n_rows = (jnp.asarray(number, jnp.int32) for number in span)
+            return search.launch_rows(
+                system, tables, sign, first_row, n_rows, cut=cut, metric=metric
+            )
+
+        return interpreted_single(rows)(*args)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "launch", launch)

@@ -23,6 +23,7 @@ from tests.serving.oracle.affine import (
     simulate,
 )
 from tests.serving.oracle.transform import GatedQueue, gated_ttft
+from tests.support import interpreted, interpreted_single
 
 LEVELS = (0.5, 0.9, 0.99)
 N = 32
@@ -80,14 +81,25 @@ def ttft(q: Queue) -> Mixture:
     return (Tail(q.weights, own, wait.mean_s + 0.0 * own, wait.variance_s2 + 0.0 * own),)
 
 
-@jax.jit
-def quantiles(q: Queue) -> jax.Array:
+def _quantiles(q: Queue) -> jax.Array:
     """[3, N] percentiles of TTFT, in s."""
     tail = ttft(q)
     return jax.vmap(lambda level: percentile(tail, level))(jnp.asarray(LEVELS))
 
 
-@jax.jit
+def _change(q: Queue, direction: Queue) -> tuple[jax.Array, jax.Array]:
+    """Percentiles and their derivatives [3, N] along a direction."""
+    return jax.jvp(_quantiles, (q,), (direction,))
+
+
+quantiles, change, single_change = (
+    interpreted(_quantiles),
+    interpreted(_change),
+    interpreted_single(_change),
+)
+
+
+@interpreted
 def moments(q: Queue) -> tuple[Any, jax.Array, jax.Array]:
     return gated_wait(q), own_time(q), mean_of(ttft(q))
 
@@ -97,12 +109,6 @@ def above(q: Queue, t: jax.Array) -> jax.Array:
     """[T, N] chance that TTFT exceeds t [T]."""
     tail = ttft(q)
     return jax.lax.map(lambda x: exceed(tail, x), t)
-
-
-@jax.jit
-def change(q: Queue, direction: Queue) -> tuple[jax.Array, jax.Array]:
-    """Percentiles and their derivatives [3, N] along a direction."""
-    return jax.jvp(quantiles, (q,), (direction,))
 
 
 def along(q: Queue, field: str) -> Queue:
@@ -252,13 +258,11 @@ def test_a_time_unit_is_only_a_unit() -> None:
 
 # ---------------------------------------------------------------- arithmetic
 def assert_finite_in_single_precision(q: Queue) -> None:
-    with jax.enable_x64(False):
-        single = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), q)
-        for field in Queue._fields:
-            found, slope = change(single, along(single, field))
-            assert found.dtype == jnp.float32
-            assert np.all(np.isfinite(found) & (np.asarray(found) > 0))
-            assert np.all(np.isfinite(slope)), field
+    for field in Queue._fields:
+        found, slope = single_change(q, along(q, field))
+        assert found.dtype == np.float32
+        assert np.all(np.isfinite(found) & (np.asarray(found) > 0))
+        assert np.all(np.isfinite(slope)), field
 
 
 OVERLOADED = np.concatenate((np.geomspace(1e-9, 0.99, N - 8), np.geomspace(1.0, 10.0, 8)))
