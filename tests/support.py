@@ -39,13 +39,6 @@ from tests.routed import routed
 N = 64
 # Examples of a property whose formula is cheap, the same in every run.
 SOME = settings(max_examples=25, derandomize=True, deadline=None)
-# Fusing repeats work in long chains of small operations: without it XLA compiles several times
-# faster, and the numbers are the same.
-QUICK: dict[str, Any] = {
-    "xla_disable_hlo_passes": "fusion",
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-}
 NO_LIMIT = 1e9
 
 
@@ -358,6 +351,7 @@ class Steps(NamedTuple):
     cost: StepCost
 
 
+@interpreted
 def _steps(
     model: Model,
     pool: Pool,
@@ -370,13 +364,10 @@ def _steps(
     return Steps(kernels, step(model, pool, target, engine, prefill=prefill, decode=decode))
 
 
-_compiled_steps = jax.jit(_steps, compiler_options=QUICK)
-
-
 def steps(at: Case, prefill: PrefillLoad | None, decode: DecodeLoad | None) -> Steps:
-    """A step of the decode pool of a case, compiled, with the given loads."""
+    """A step of the decode pool of a case with the given loads."""
     system, served = at.system, at.design.decode
-    found = _compiled_steps(system.model, served, system.sink, system.sink_engine, prefill, decode)
+    found = _steps(system.model, served, system.sink, system.sink_engine, prefill, decode)
     out: Steps = spread_out(found)
     return out
 

@@ -36,7 +36,32 @@ def latencies(at: Load, found: Flow, ttft_mean_s: Scalar) -> dict[str, Mixture]:
         gap = gap_tail(d, found.queue, found.wait, found.met, found.variance, full)
     else:
         gap = burst_gap_tail(d, found.queue, found.met, found.variance, full)
+    if not at.traffic.is_open:
+        # Little's law fixes the means of a closed loop; what the queue says beyond them is not so.
+        ttft = no_more_than(ttft, 0.0, ttft_mean_s)
+        tpot = no_more_than(tpot, 0.0, found.tpot_s)
+        gap = no_more_than(gap, d.step_s, found.tpot_s * d.accepted)
     return {"ttft": ttft, "tpot": tpot, "itl": gap, "e2e": whole_tail(ttft, tpot, outputs)}
+
+
+def no_more_than(mixture: Mixture, least_s: Scalar, mean_s: Scalar) -> Mixture:
+    """The same with at most the given mean: what is above the shifts and `least_s` is shrunk."""
+    above = [part.weight * (part.mean - least_s) for part in mixture]
+    base = [part.weight * (part.shift + least_s) for part in mixture]
+    more, fixed = (
+        sum((jnp.sum(jnp.asarray(one), axis=0) for one in parts), jnp.zeros(()))
+        for parts in (above, base)
+    )
+    frac = jnp.clip((mean_s - fixed) / jnp.maximum(more, 1e-9), 1e-3, 1.0)
+    return tuple(
+        Tail(
+            part.weight,
+            part.shift,
+            least_s + (part.mean - least_s) * frac,
+            part.variance * frac * frac,
+        )
+        for part in mixture
+    )
 
 
 def _ttft_tail(traffic: Traffic, found: Flow, mean_s: Scalar) -> Mixture:

@@ -25,7 +25,7 @@ from dse.lower.popularity import pick_chances
 from dse.lower.routing import Choice, lower_routing
 from dse.spec.routing import RoutingSpec
 from tests.cost.routing_reference import picks, played
-from tests.support import SOME, replace
+from tests.support import SOME, interpreted, replace
 
 CASES = {
     "16 gamma 0.8": (16, 4, {"law": "gamma", "cv": 0.8}),
@@ -57,8 +57,11 @@ def measured(name: str) -> tuple[np.ndarray, np.ndarray]:
     return popularity, counts / 40_000
 
 
-def load(of: ExpertKind, routing: Routing, tokens: Any, ep: float) -> RankLoad:
+def _load(of: ExpertKind, routing: Routing, tokens: Any, ep: Any) -> RankLoad:
     return rank_load(tokens, of, ep, routing, 64.0)
+
+
+load = interpreted(_load)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -170,10 +173,14 @@ def test_more_tokens_and_more_load_never_mean_less(
     assert float(at.most_active) <= 256 / ep * (1 + 1e-12)
 
 
-def sums(tokens: Any, lam: Any, of: ExpertKind, ep: float, routing: Routing) -> Any:
-    found = load(of, replace(routing, lam=lam), tokens, ep)
+def _sums(tokens: Any, lam: Any, of: ExpertKind, ep: Any, routing: Routing) -> Any:
+    found = _load(of, replace(routing, lam=lam), tokens, ep)
     single = expert_rows(tokens, of, routing)
     return jnp.stack([found.rows, found.active, found.padded_rows, found.most_active, single.p90])
+
+
+sums = interpreted(_sums)
+slopes_of_sums = interpreted(jax.jacfwd(_sums, (0, 1)))
 
 
 @pytest.mark.parametrize("ep", [2, 16, 128])
@@ -182,7 +189,7 @@ def test_slopes_are_those_of_differences(tokens: float, ep: int) -> None:
     of = kind(256, 8)
     routing = lower_routing(of, RoutingSpec(), Choice(ep, 0, "random"))
     at = (tokens, routing.lam)
-    slopes = jax.jacfwd(sums, (0, 1))(*at, of, float(ep), routing)
+    slopes = slopes_of_sums(*at, of, float(ep), routing)
     for i, slope in enumerate(slopes):
         step = 1e-6 * at[i]
         up = [x + step * (j == i) for j, x in enumerate(at)]
@@ -200,8 +207,9 @@ def test_slopes_are_finite_in_single_precision(spec: dict[str, Any]) -> None:
         small = jax.tree.map(np.float32, routing)
 
         def total(t: Any, r: Routing, of: ExpertKind = of, ep: int = ep) -> Any:
-            return jnp.sum(sums(t, r.lam, of, np.float32(ep), r))
+            return jnp.sum(_sums(t, r.lam, of, np.float32(ep), r))
 
+        # By XLA: what is too small for single precision is 0 there, and not where numpy runs it.
         with jax.enable_x64(False):
             value, slopes = jax.vmap(jax.value_and_grad(total, (0, 1)), (0, None))(tokens, small)
         assert value.dtype == np.float32
@@ -216,7 +224,9 @@ def test_a_batch_equals_its_points() -> None:
     rows = [lower_routing(of, RoutingSpec(), Choice(ep, 0, "random")) for ep in eps]
     table = jax.tree.map(lambda *leaves: np.asarray(leaves), *rows)
     whole = load(of, table, tokens, np.asarray(eps, float))
-    mapped = jax.vmap(load, (None, 0, 0, 0))(of, table, tokens, np.asarray(eps, float))
+    mapped = interpreted(jax.vmap(_load, (None, 0, 0, 0)))(
+        of, table, tokens, np.asarray(eps, float)
+    )
     for i, ep in enumerate(eps):
         alone = load(of, rows[i], float(tokens[i]), float(ep))
         for name in RankLoad.__dataclass_fields__:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dse.serving.gated import gated_wait
-from dse.serving.latencies import _parted, _ttft_tail
+from dse.serving.latencies import _parted, _ttft_tail, no_more_than
 from dse.serving.queue import Queue
-from dse.serving.tails import Mixture, mean_of, variance_of
+from dse.serving.tails import Mixture, Tail, mean_of, variance_of
 from tests.support import interpreted, interpreted_single, traffic
 
 PSI = np.asarray([0.0, 0.2, 0.7, 0.95, 1.0])
@@ -129,3 +129,16 @@ def test_a_client_alone_with_long_prompts_has_finite_parts(single: bool) -> None
     found.wait, found.queue = wait, queue
     for part in _parted(found):
         assert np.all(np.isfinite([float(x) for x in (part.weight, part.mean, part.variance)]))
+
+
+@pytest.mark.parametrize(("asked", "mean"), [(0.5, 0.5), (5.0, 1.14)])
+def test_a_mixture_is_shrunk_to_a_mean_and_never_stretched(asked: float, mean: float) -> None:
+    parts = (
+        Tail(jnp.asarray([0.6]), jnp.asarray([0.1]), jnp.asarray([0.2]), jnp.asarray([0.04])),
+        Tail(jnp.asarray([0.4]), jnp.asarray([0.3]), jnp.asarray([2.1]), jnp.asarray([1.0])),
+    )
+    found = no_more_than(parts, 0.0, asked)
+    assert float(mean_of(found)) == pytest.approx(mean)
+    assert [float(part.shift[0]) for part in found] == pytest.approx([0.1, 0.3])
+    shrunk = [float((part.variance / part.mean**2)[0]) for part in found]
+    assert shrunk == pytest.approx([1.0, 1.0 / 2.1**2])  # the shape of what scatters stays
