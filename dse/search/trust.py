@@ -157,13 +157,9 @@ def _ranks_apart(at: Regime) -> Iterator[Doubt]:
     ranks = int(at.prefill["attention_dp"])
     if ranks <= 1 or at.prompt_chunks < SEVERAL_CHUNKS or not (at.mixes or at.split):
         return
-    what = f"prompts of {at.prompt_chunks:.1f} chunks on {ranks} attention ranks"
     says = (
-        f"{what} of a prefill worker: the closed forms divide a prompt evenly among them, engines "
-        "that give it to one take longer"
-        if at.split
-        else f"{what} are taken to queue at one each: the time to first token is off by up to 40 % "
-        "either way"
+        f"prompts of {at.prompt_chunks:.1f} chunks on {ranks} attention ranks are taken to queue "
+        "at one each: the time to first token is off by up to 40 % either way"
     )
     yield _doubt(at, "ranks_apart", says, *_TTFT, *_TPOT_TAIL, *_RATES)
 

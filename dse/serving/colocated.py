@@ -84,6 +84,7 @@ def prompt_step(s: Setting, batch: Scalar, prompt: Traffic | None = None) -> Ste
     return step(s.model, s.pool, s.target, s.engine, prefill=prefill)
 
 
+# Traced once for all places that ask: the solver's two loops and the result.
 @jax.jit
 def _price(s: Setting, batch: Array) -> Priced:
     """Steps at B; w = chunks * (step with the chunk - step without) / (dp pp), per request.

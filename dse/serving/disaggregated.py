@@ -51,6 +51,7 @@ def _rate(s: Setting, batch: Array, decode_s: Array) -> tuple[Array, Array]:
     return s.decode.replicas * batch / (gaps * tpot_s), tpot_s
 
 
+# Traced once for all places that ask: the solver's two loops and the result.
 @jax.jit
 def _price(theta: _Theta, batch: Array) -> Priced:
     s = theta.setting
@@ -82,6 +83,7 @@ class _State(NamedTuple):
     tails: dict[str, Mixture]
 
 
+# Traced once for all places that ask: the solver's two loops and the result.
 @jax.jit
 def _state(theta: _Theta, batch: Array, steps: Array) -> _State:
     s = theta.setting

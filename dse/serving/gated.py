@@ -120,10 +120,10 @@ def _at_ranks(q: Queue, service: Array, wait: Wait) -> Wait:
     long = long / over(q.weights, q.prompt_tokens)
     share = jnp.maximum(share, 1.0)
     own = service / q.shared_frac
-    s1, s2, s3 = (over(q.weights, own**n) for n in (1, 2, 3))
+    s1, s2 = (over(q.weights, own**n) for n in (1, 2))
     rate, burst = q.rate / q.ranks, (q.dispersion - 1.0) / q.ranks
+    v2, v3 = lumped(q._replace(dispersion=1.0 + burst, burst_frac=1.0), own)
     left = 1.0 - jnp.minimum(rate * s1, LARGEST_LOAD)
-    v2 = s2 + burst * s1 * s1
     meets = jnp.minimum(wait.load, 1.0)  # a step of another rank's chunk
     chunk = over(q.weights, own * own / share) / s1
     longer = jnp.maximum(share * chunk - own, 0.0)
@@ -132,7 +132,6 @@ def _at_ranks(q: Queue, service: Array, wait: Wait) -> Wait:
     queued = rate * v2 / (2.0 * left)
     mean = rest + queued + beside + 0.5 * burst * s1
     rest2 = (q.step_s**2 + meets * chunk * (2.0 * q.step_s + chunk)) / 3.0
-    v3 = s3 + 3.0 * burst * s1 * s2 + 1.5 * burst * (burst + 1.0) * s1**3
     variance = (
         rate * v3 / (3.0 * left)
         + queued * queued

@@ -83,7 +83,8 @@ def wait_of(
 ) -> Wait:
     """Mean and variance of the wait from the moments of the step that an arrival sees.
 
-    A step seen at a random instant is length biased: c1 = E[C^2]/E[C], c2 = E[C^3]/E[C].
+    A step seen at a random instant is length biased: c1 = E[C^2]/E[C], c2 = E[C^3]/E[C]. The others
+    of a geometric burst that one meets are two geometric numbers: mean J, variance J + J^2/2.
     """
     s1, s2 = (over(q.weights, (q.burst_frac * service) ** n) for n in (1, 2))
     burst = q.dispersion - 1.0

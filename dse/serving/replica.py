@@ -141,6 +141,7 @@ def _own(at: Load, p: Prompts, decode_s: Array) -> Array:
     return (p.whole_s + passes) * hand_over + constant + per_token
 
 
+# Traced once for all places that ask: the solver's two loops and the result.
 @jax.jit
 def flow(at: Load) -> Flow:
     """Rates and mean latencies of a replica at B decoding requests.

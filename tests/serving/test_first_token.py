@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dse.serving.first_token import Joining, _joining
-from dse.serving.stations import Lengths
+from dse.serving.stations import Lengths, _unevenness
 
 CHUNK = 1000.0
 STEP_S = 0.03  # of decoding
@@ -130,3 +130,27 @@ def test_no_variance_is_negative() -> None:
         found = joined(dp, rng.random(n), 10.0 ** rng.uniform(-6, 3, n), alone=rng.random(n), at=at)
         assert np.all(np.asarray(found.mean_s) > 0.0)
         assert np.all(np.asarray(found.variance_s2) > 0.0)
+
+
+@pytest.mark.parametrize(("dp", "cv"), [(1, 1.0), (8, 0.0), (8, 1.0)])
+def test_a_full_step_ends_with_its_fullest_rank(dp: int, cv: float) -> None:
+    """Eight prompts a rank, time by tokens: E max over E mean of the ranks' work, drawn."""
+    rng = np.random.default_rng(1)
+    deviates = np.linspace(-2.0, 2.0, 9)
+    tokens = np.exp(np.sqrt(np.log1p(cv**2)) * deviates)
+    weights = np.exp(-(deviates**2) / 2.0)
+    weights /= weights.sum()
+    tokens *= 1000.0 / (weights @ tokens)
+    setting: Any = SimpleNamespace(
+        prefill=SimpleNamespace(dp=float(dp), max_batch=8.0 * dp, chunk_tokens=1e6),
+        traffic=SimpleNamespace(new_prompt_tokens=1000.0),
+    )
+    front: Any = SimpleNamespace(experts_frac=jnp.zeros(1))
+    columns = (jnp.asarray(weights), jnp.asarray(tokens), jnp.asarray(1e-4 * tokens))
+    found = float(_unevenness(setting, front, *columns))
+    drawn = rng.choice(tokens, (20_000, dp, 8), p=weights).sum(axis=2)
+    seen = drawn.max(axis=1).mean() / drawn.mean()
+    if dp == 1:
+        assert found == pytest.approx(1.0)
+    # Prompts are counted as Poisson many, so that equal ones scatter as well.
+    assert seen * 0.95 <= found <= 1.6 * seen
