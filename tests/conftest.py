@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+
 from hypothesis import settings
 
+# Traced programs stay: looking through all of them again and again takes a tenth of the time.
+gc.set_threshold(200_000, 50, 1000)
 settings.register_profile("dse", deadline=None)
 settings.load_profile("dse")

@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from dse.errors import SpecError
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A parser of a whole number whose fault names what was found and what is allowed."""
+
+    def parse(text: str) -> int:
+        from pydantic_core import PydanticCustomError
+
+        from dse.spec.quantity import Whole
+
+        try:
+            return Whole(low, high).parse(text)
+        except PydanticCustomError as error:
+            raise typer.BadParameter(error.message()) from None
+
+    return parse
+
+
+def share(low: float, high: float) -> Callable[[str], float]:
+    """A parser of a number from `low` to `high`, likewise."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            raise typer.BadParameter(
+                f"found {text!r:.80}; expected a number from {low:g} to {high:g}"
+            )
+        return value
+
+    return parse
+
 
 Json = Annotated[
     bool,
@@ -42,7 +77,13 @@ Overrides = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", min=0, max=2**32 - 1, metavar="N", help="Seed of every random choice."),
+    typer.Option(
+        "--seed",
+        parser=whole(0, 2**32 - 1),
+        metavar="N",
+        help="Seed of every random choice.",
+        show_default=False,
+    ),
 ]
 
 

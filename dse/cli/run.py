@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from dse.result import Recommendation, Result
 
+# Of a design that was played: label, metric, unit, units per second.
+_PLAYED = (("TTFT", "ttft_p99_s", "s", 1.0), ("TPOT", "tpot_p99_s", "ms", 1e3))
 _COUNTED = ("target", "mode", "reason", "designs")
 
 
@@ -94,21 +96,22 @@ def _verified(session: Session, result: Result, seed: int | None) -> Result:
 
 
 def _verification(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One line for each design that was played."""
+    """One line for each design that was played; headers have the units."""
     lines = []
     for number, row in enumerate(rows, 1):
         metrics, off = row["metrics"], row["difference_percent"]
+        p99 = {
+            f"{name} p99 ({unit})": f"{metrics[key] * per_s:.3g} ({off.get(key, 0.0):+.0f} %)"
+            for name, key, unit, per_s in _PLAYED
+            if key in metrics
+        }
         lines.append(
             {
                 "design": str(number),
                 "target": f"{row['model']} on {row['hardware']}",
                 "requests/s": f"{metrics.get('requests_per_s', 0.0):.4g}",
-                **{
-                    f"{name} p99": f"{metrics[key]:.3g} s ({off.get(key, 0.0):+.0f} %)"
-                    for name, key in (("TTFT", "ttft_p99_s"), ("TPOT", "tpot_p99_s"))
-                    if key in metrics
-                },
-                "sustains": _sustains(row),
+                **p99,
+                "sustains (requests/s)": _sustains(row),
             }
         )
     return lines
@@ -118,7 +121,7 @@ def _sustains(row: dict[str, Any]) -> str:
     rate, off = row.get("goodput_requests_per_s"), row.get("goodput_difference_percent")
     if rate is None:
         return "promises kept" if row.get("keeps_promises") else row.get("status", "")
-    return f"{rate:.4g} requests/s ({off:+.0f} %)" if off is not None else "no rate"
+    return f"{rate:.4g} ({off:+.0f} %)" if off is not None else "no rate"
 
 
 def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from dse.cli.design import searched_axes, study_spec
 from dse.cli.design_options import Design, TargetName, request_of
-from dse.cli.options import Overrides, Seed
+from dse.cli.options import Overrides, Seed, share, whole
 from dse.cli.outcome import FINE, NOTHING_FEASIBLE
 from dse.cli.session import Session
+from dse.cli.simulate_report import draw_simulation, warnings_of, write_simulation
+from dse.cli.trace_options import BlockTokens, Columns, TimeUnit, roles_of
 from dse.errors import DseError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from dse.cli.design_options import Request
     from dse.result import Evaluation
     from dse.simulate.scenario import Scenario
     from dse.spec.study import Study
+    from dse.workload.trace import Trace
 
 
 def simulate(
@@ -37,6 +40,9 @@ def simulate(
             show_default=False,
         ),
     ] = None,
+    columns: Columns = None,
+    time_unit: TimeUnit = None,
+    block_tokens: BlockTokens = None,
     design: Design = None,
     target: TargetName = None,
     rate: Annotated[
@@ -53,8 +59,7 @@ def simulate(
         int | None,
         typer.Option(
             "--requests",
-            min=2,
-            max=10_000_000,
+            parser=whole(2, 10_000_000),
             metavar="N",
             help="Requests to play: the first N of a trace, else as many as filling takes.",
             show_default=False,
@@ -68,8 +73,8 @@ def simulate(
         float | None,
         typer.Option(
             "--warmup",
-            min=0.0,
-            max=0.9,
+            parser=share(0.0, 0.9),
+            metavar="SHARE",
             help="Share of the requests before measuring begins; else until the batch has filled.",
             show_default=False,
         ),
@@ -91,29 +96,45 @@ def simulate(
         from dse.report.run_directory import check_run_directory
 
         check_run_directory(out)
-    given = {"study": study, "design": design, "target": target, "overrides": overrides}
-    asked = _Asked(trace, _rate(rate), requests, seed or 0)
-    chosen = _design(session, given)
+    asked = _Asked(_rate(rate), requests, seed or 0)
+    request = request_of(
+        {"study": study, "design": design, "target": target, "overrides": overrides}
+    )
+    spec = study_spec(request)
+    read = None
+    if trace is not None:
+        how = {"columns": roles_of(columns), "time_unit": time_unit, "block_tokens": block_tokens}
+        read = _read(session, trace, asked, **how)
+    elif columns or time_unit or block_tokens:
+        raise DseError("--column, --time-unit and --block-tokens say how to read --trace FILE")
+    # Before pricing, which takes long: what is wrong with a trace is told at once.
+    recording = None if read is None else _recording(read, spec, asked)
+    chosen = _design(session, request, spec)
     refusal = _refusal(chosen)
     if refusal:
         session.note(f"cannot be played: {refusal}")
         if session.json:
             session.print_json({"schema": "dse.simulate/1", "status": "refused", "reason": refusal})
         return NOTHING_FEASIBLE
-    document, csv = _played(session, chosen, asked, routing, warmup)
+    to_play = _drawn(chosen, asked) if recording is None else recording
+    document, csv = _played(session, chosen, to_play, asked, routing, warmup)
+    if read is not None:
+        document["trace"] = read.report
     if out is not None:
-        session.note(f"wrote {_write(out, chosen.study, document, csv)}")
+        session.note(f"wrote {write_simulation(out, chosen.study, document, csv)}")
     for warning in document["warnings"]:
         session.note(f"warning: {warning}")
     session.emit(document, lambda console: draw_simulation(console, document))
     return FINE
 
 
+@dataclass(frozen=True, slots=True)
 class _Asked:
     """Which requests to play."""
 
-    def __init__(self, trace: Path | None, rate: float | None, n: int | None, seed: int) -> None:
-        self.trace, self.rate, self.n, self.seed = trace, rate, n, seed
+    rate: float | None
+    n: int | None
+    seed: int
 
 
 def _rate(text: str | None) -> float | None:
@@ -134,14 +155,21 @@ def _rate(text: str | None) -> float | None:
     return rate
 
 
-def _design(session: Session, given: dict[str, Any]) -> Evaluation:
+def _read(session: Session, file: Path, asked: _Asked, **how: Any) -> Trace:
+    """The trace, and on stderr what its reader took it for."""
+    from dse.workload.trace import read_trace
+
+    read = read_trace(file, limit=asked.n, **how)
+    for note in read.report.notes:
+        session.note(f"{read.report.file}: {note}")
+    return read
+
+
+def _design(session: Session, request: Request, study: Study) -> Evaluation:
     from dse.cli.cache import use_compilation_cache
-    from dse.cli.design import searched_axes, study_spec
     from dse.study import evaluate, run
 
     use_compilation_cache()
-    request = request_of(given)
-    study = study_spec(request)
     if request.design is not None or not searched_axes(study):
         return evaluate(study, request.design or {}, target=request.target)
     session.note("searching for the design to play; --design FILE plays a given one")
@@ -161,17 +189,23 @@ def _refusal(chosen: Evaluation) -> str:
     return ""
 
 
-def _scenario(chosen: Evaluation, asked: _Asked) -> tuple[Scenario, float]:
-    """(the requests, the share before measuring begins); without any load, at the rate that the
-    closed forms find sustainable."""
-    from dse.simulate.scenario import drawn, long_enough, recorded
-    from dse.workload.trace import read_trace
+_ToPlay = tuple["Scenario", float]
+"""The requests, and the share of them before measuring begins."""
+
+
+def _recording(read: Trace, study: Study, asked: _Asked) -> _ToPlay:
+    from dse.simulate.scenario import long_enough, recorded
+
+    played = recorded(read, study.workload, rate_requests_per_s=asked.rate, seed=asked.seed)
+    return played, long_enough(0.0).warmup_frac
+
+
+def _drawn(chosen: Evaluation, asked: _Asked) -> _ToPlay:
+    """Requests of the study's workload; without any load, at the rate that the closed forms find
+    sustainable."""
+    from dse.simulate.scenario import drawn, long_enough
 
     workload = chosen.study.workload
-    if asked.trace is not None:
-        trace = read_trace(asked.trace, limit=asked.n)
-        played = recorded(trace, workload, rate_requests_per_s=asked.rate, seed=asked.seed)
-        return played, long_enough(0.0).warmup_frac
     found = float(chosen.metrics["requests_per_s"])
     rate = asked.rate
     if rate is None and workload.concurrency is None and workload.rate_requests_per_s is None:
@@ -186,7 +220,12 @@ def _scenario(chosen: Evaluation, asked: _Asked) -> tuple[Scenario, float]:
 
 
 def _played(
-    session: Session, chosen: Evaluation, asked: _Asked, routing: Any, warmup: float | None
+    session: Session,
+    chosen: Evaluation,
+    to_play: _ToPlay,
+    asked: _Asked,
+    routing: Any,
+    warmup: float | None,
 ) -> tuple[dict[str, Any], str]:
     """(the document, the table of requests)."""
     from dse.cli.progress import progress_bar
@@ -194,7 +233,7 @@ def _played(
     from dse.simulate.scenario import play_scenario
     from dse.study import evaluate
 
-    scenario, filling = _scenario(chosen, asked)
+    scenario, filling = to_play
     started = time.perf_counter()
     with progress_bar(session, "requests", None) as show:
         played = play_scenario(
@@ -224,73 +263,7 @@ def _played(
         "analytic_reasons": list(closed.reasons),
         "difference_percent": difference,
         "wall_s": wall_s,
-        "warnings": _warnings(played, closed),
+        "warnings": warnings_of(played, closed),
         "trust": list(closed.trust),
     }
     return document, requests_csv(played)
-
-
-def _warnings(played: Any, closed: Evaluation) -> list[str]:
-    found = []
-    if played.status == "overloaded":
-        factor = played.metrics["overload_factor"]
-        found.append(
-            f"overloaded: {factor:.3g} times as many requests arrived as were finished, and the "
-            "queue grew to the end; latencies depend on how long it was played"
-        )
-    if played.refused:
-        found.append(f"{played.refused} requests are longer than the cache memory: refused")
-    if not closed.feasible:
-        found.append(f"the closed forms refuse this load: {'; '.join(closed.reasons)}")
-    return found
-
-
-def _write(out: Path, study: Study, document: dict[str, Any], csv: str) -> Path:
-    from dse import __version__
-    from dse.cli.json_output import dumps
-    from dse.report.run_directory import MANIFEST, write_run_directory
-    from dse.spec.plain import dump_yaml
-
-    files = {
-        "study.yaml": dump_yaml(study.resolved()).encode(),
-        "result.json": (dumps(document) + "\n").encode(),
-        "requests.csv": csv.encode(),
-    }
-    manifest = {
-        "schema": "dse.manifest/1",
-        "study": study.study,
-        "dse": __version__,
-        "seed": document["seed"],
-        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
-    }
-    return write_run_directory(out, {**files, MANIFEST: (dumps(manifest) + "\n").encode()})
-
-
-def draw_simulation(out: Console, document: dict[str, Any]) -> None:
-    """What was played, beside what the closed forms say."""
-    from dse.report.format import quantity
-    from dse.report.tables import rows_table
-    from dse.report.trust import doubt_lines
-
-    rows = []
-    for name, value in document["metrics"].items():
-        closed = document["analytic"].get(name)
-        difference = document["difference_percent"].get(name)
-        rows.append(
-            {
-                "metric": name,
-                "played": quantity(name, value),
-                "closed form": quantity(name, closed) if closed is not None else "",
-                "difference": f"{difference:+.1f} %" if difference is not None else "",
-            }
-        )
-    load = ", ".join(f"{key} {value:.4g}" for key, value in document["load"].items())
-    title = f"{document['study']} on {document['hardware']}: {load}, {document['status']}"
-    out.print(rows_table(rows, ("metric", "played", "closed form", "difference"), title=title))
-    out.print(
-        f"{document['requests']:,} requests ({document['measured']:,} measured) in "
-        f"{document['wall_s']:.1f} s; steps within {document['step_error_percent']:.2g} % of the "
-        "cost model"
-    )
-    for line in doubt_lines(document["trust"], "the closed forms"):
-        out.print(line, soft_wrap=True)

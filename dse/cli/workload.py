@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dse.cli.session import Session
-from dse.errors import DseError, SpecError, did_you_mean
+from dse.cli.trace_options import BlockTokens, Columns, TimeUnit, roles_of
+from dse.errors import SpecError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.workload.summary import Summary
     from dse.workload.trace import TraceReport
-    from dse.workload.trace_columns import Role
 
 _DISPERSION_AT = (1.0, 10.0, 100.0, 1000.0)
 
@@ -46,25 +46,9 @@ def workload(
             "--out", metavar="FILE", help="Write the block to a file.", show_default=False
         ),
     ] = None,
-    time_unit: Annotated[
-        Literal["s", "ms", "us", "ns"] | None,
-        typer.Option("--time-unit", help="Unit of arrivals in plain numbers.", show_default=False),
-    ] = None,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--column",
-            metavar="ROLE=NAME",
-            help="Which column is the arrival, prompt, output or blocks; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    block_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--block-tokens", min=1, metavar="N", help="Tokens per block.", show_default=False
-        ),
-    ] = None,
+    time_unit: TimeUnit = None,
+    columns: Columns = None,
+    block_tokens: BlockTokens = None,
 ) -> None:
     """Summarize a trace of requests into a workload block."""
     from dse.report.atomic import require_writable, write_text
@@ -72,7 +56,7 @@ def workload(
     from dse.workload.summary import summarize
     from dse.workload.trace import read_trace
 
-    roles = _roles(columns or [])
+    roles = roles_of(columns)
     if out is not None:
         require_writable(out.parent)
     read = read_trace(trace, columns=roles, time_unit=time_unit, block_tokens=block_tokens)
@@ -108,24 +92,6 @@ def _require_usable(found: Summary, trace: Path) -> None:
         load_spec(Workload, found.workload)
     except SpecError as error:
         raise SpecError(replace(fault, file=str(trace)) for fault in error.faults) from None
-
-
-def _roles(texts: list[str]) -> dict[Role, str]:
-    from dse.workload.trace_columns import Role
-
-    known: tuple[Role, ...] = get_args(Role)
-    given: dict[Role, str] = {}
-    for text in texts:
-        word, equals, column = text.partition("=")
-        role = next((one for one in known if one == word.strip()), None)
-        if role is None or not equals or not column:
-            hint = did_you_mean(word, known)
-            raise DseError(
-                f"--column: found {text!r:.80}{hint} Expected ROLE=NAME with a role of "
-                f"{', '.join(known)}"
-            )
-        given[role] = column
-    return given
 
 
 def _draw(err: Console, found: Summary, report: TraceReport) -> None:

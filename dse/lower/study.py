@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dse.arch import load_model
-from dse.arch.types import ModelArch
+from dse.arch.types import ModelArch, Moe
 from dse.errors import DseError, one_of
 from dse.lower.formats import FormatChoice
 from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, traffic_of
@@ -18,7 +18,7 @@ from dse.serving.types import Limits, System, Traffic
 from dse.space.designs import DTYPE_AXES, Tables
 from dse.space.grid import Grid
 from dse.spec.engine import load_engine
-from dse.spec.space import PoolName
+from dse.spec.space import AxisValue, PoolName, Space
 from dse.spec.study import Study, Target
 from dse.spec.workload import Workload
 from dse.struct import replace
@@ -76,9 +76,7 @@ def lower_study(study: Study) -> Lowered:
     goal = goal_of(study)
     traffic = traffic_of(study)
     limits = limits_of(study.objective)
-    warnings = [*arch.warnings, *_length_warnings(study, arch)]
-    if arch.draft is None and max(study.space.draft_tokens) > 0:
-        warnings.append(f"{arch.name} has no draft layers: designs with draft_tokens are refused")
+    warnings = [*arch.warnings, *_length_warnings(study, arch), *_axis_warnings(study, arch)]
     problems = tuple(
         (
             target,
@@ -90,6 +88,31 @@ def lower_study(study: Study) -> Lowered:
         for target in study.targets()
     )
     return Lowered(study, arch, problems, tuple(dict.fromkeys(warnings)))
+
+
+def _axis_warnings(study: Study, arch: ModelArch) -> Iterator[str]:
+    """Axes that mean nothing for the model."""
+    if arch.draft is None and max(study.space.draft_tokens) > 0:
+        yield f"{arch.name} has no draft layers: designs with draft_tokens are refused"
+    if any(isinstance(mlp, Moe) for mlp, _ in arch.mlps):
+        return
+    none = f"{arch.name} has no experts:"
+    if _values(study.space, "redundant_experts") - {0}:
+        yield f"{none} designs with redundant_experts are refused"
+    if _values(study.space, "moe_ep") - {1}:
+        yield f"{none} designs with moe_ep above 1 are refused"
+    if _values(study.space, "expert_placement") - {"contiguous"}:
+        yield f"{none} expert_placement changes nothing"
+
+
+def _values(space: Space, axis: str) -> set[AxisValue]:
+    """Every value that an axis takes in any pool."""
+    found: set[AxisValue] = set()
+    for mode in space.mode:
+        for pool in pools_of(mode):
+            apart = mode == "disaggregated"
+            found.update(space.pool_axes(pool)[axis] if apart else getattr(space, axis))
+    return found
 
 
 def _length_warnings(study: Study, arch: ModelArch) -> list[str]:

@@ -32,7 +32,7 @@ def played_document(played: Played) -> dict[str, Any]:
     """Counts, status and metrics of a simulation."""
     return {
         "requests": len(played),
-        "measured": int(played.counted.sum()),
+        "measured": played.measured,
         "refused": played.refused,
         "status": played.status,
         "step_error_percent": 100.0 * float(played.error_frac),

@@ -27,6 +27,8 @@ COLUMNS: Final = (
     "prefill_replica",
     "replica",
 )
+FEWEST_MEASURED: Final = 100
+"""Requests of which one lies above the 99th percentile; of fewer it is the largest or a guess."""
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 # More waiting at the end than at the start by this share of the arrivals is no steady state.
 _GROWTH_FRAC = 0.05
@@ -66,6 +68,23 @@ class Played:
     def columns(self) -> dict[str, Any]:
         """Name -> array [n], in the order of the CSV."""
         return {name: getattr(self, name) for name in COLUMNS}
+
+    @property
+    def measured(self) -> int:
+        """Number of requests that the metrics are over."""
+        return int(self.counted.sum())
+
+    def few_measured(self) -> str:
+        """What too few measured requests leave of the metrics, in a sentence; "" for enough."""
+        n = self.measured
+        if n >= FEWEST_MEASURED:
+            return ""
+        if n == 0:
+            return f"none of {len(self):,} requests was measured: latencies have no value"
+        return (
+            f"only {n:,} of {len(self):,} requests measured: a 99th percentile needs at least "
+            f"{FEWEST_MEASURED}, and of fewer every percentile depends on chance"
+        )
 
     def attainment(self, limits: Mapping[str, float]) -> float:
         """Share of measured requests that keep every limit (s) of `ttft`, `tpot`, `e2e`.

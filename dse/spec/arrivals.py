@@ -93,10 +93,11 @@ class Autocorrelation(Spec):
 class Arrivals(Spec):
     """Requests of an open loop; without a rate, the largest feasible one is searched.
 
-    poisson: memoryless. gamma: independent gaps with coefficient of variation `cv`. trace: as
-    recorded, by its `dispersion` and `windows`; another rate than the recorded one is reached by
-    `scaling`: `time` (the default) plays the recording faster, which keeps its drift and is
-    pessimistic; `superpose` adds shifted copies of it, which dilutes drift and is optimistic.
+    poisson: memoryless. gamma: independent gaps with coefficient of variation `cv`, 1 being Poisson
+    and 0 evenly spaced, as a load generator at a fixed pace sends. trace: as recorded, by its
+    `dispersion` and `windows`; another rate than the recorded one is reached by `scaling`: `time`
+    (the default) plays the recording faster, which keeps its drift and is pessimistic; `superpose`
+    adds shifted copies of it, which dilutes drift and is optimistic.
     """
 
     kind: Literal["poisson", "gamma", "trace"] = "poisson"

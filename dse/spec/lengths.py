@@ -20,6 +20,9 @@ from dse.units import describe
 MAX_QUANTILES: Final = 200
 AGREE_FRAC: Final = 0.01
 """How far a written mean may be from that of the quantiles or nodes beside it."""
+LARGEST_CV: Final = 10.0
+"""Largest coefficient of variation of a lognormal length. There one request of a thousand has a
+sixth of all tokens, and the point masses that stand for the law keep four fifths of the spread."""
 
 Variation = Annotated[float, Quantity("count", 1e-9, 100.0, zero=True)]
 Weight = Annotated[float, Quantity("count", 1e-15, 1e15)]
@@ -44,7 +47,8 @@ WeightList = Annotated[tuple[Weight, ...], BeforeValidator(listed), AfterValidat
 
 
 class Lengths(Spec):
-    """Lengths in tokens: a number is fixed, `{mean, cv}` lognormal, `{quantiles}` empirical.
+    """Lengths in tokens: a number is fixed, `{mean, cv}` lognormal (cv up to 10), `{quantiles}`
+    empirical.
 
     Between quantiles the length is linear in the probability; below the lowest and above the
     highest it stays at that value, so p0 and p100 are worth giving. `mean` and `cv` of quantiles
@@ -155,6 +159,14 @@ def disagreement(raw: Any, mean: float, what: str) -> str | None:
     if isinstance(raw, Lengths):
         found = raw.mean
     return _disagreement(found, mean, what) if _disagrees(found, mean) else None
+
+
+def too_varied(cv: float) -> str:
+    """What is wrong with a lognormal length beyond `LARGEST_CV`."""
+    return (
+        f"found {cv:g}; expected at most {LARGEST_CV:g}: the mean of a lognormal length that "
+        "varies more rests on requests too rare to come. Give quantiles, joint nodes or a trace"
+    )
 
 
 def _quantile_moments(raw: Any) -> tuple[float, float] | None:

@@ -11,7 +11,14 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 from dse.spec.arrivals import Arrivals
 from dse.spec.base import FAULT, Location, Spec, exclusive, fault
-from dse.spec.lengths import Joint, Lengths, disagreement, joint_moments
+from dse.spec.lengths import (
+    LARGEST_CV,
+    Joint,
+    Lengths,
+    disagreement,
+    joint_moments,
+    too_varied,
+)
 from dse.spec.plain import plain_data
 from dse.spec.quantity import Count, Name, Quantity
 from dse.spec.reference import Named
@@ -83,6 +90,10 @@ class Workload(Spec):
                 yield (name,), message
 
     def cross_faults(self) -> Iterator[tuple[Location, str]]:
+        for name, lengths in (("isl", self.isl), ("osl", self.osl)):
+            # Nodes and quantiles end at the longest length seen; only a law has no end.
+            if self.joint is None and not lengths.quantiles and lengths.cv > LARGEST_CV:
+                yield (name, "cv"), too_varied(lengths.cv)
         if self.osl.mean < 2.0:
             yield (
                 ("osl",),

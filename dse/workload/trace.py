@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dse.errors import DseError, SpecError
 from dse.workload.blocks import BlockLists, block_size
 from dse.workload.requests import Requests
+from dse.workload.trace_change import unit_change
 from dse.workload.trace_columns import Role, unit_in_name
 from dse.workload.trace_rows import Rows, read_rows
 from dse.workload.trace_text import open_trace
@@ -79,7 +80,7 @@ def read_trace(
     rows without tokens or with unreadable values left out, arrivals of a coarse clock spread over
     its ticks. Raises SpecError, with file and line where there is one, for what cannot be repaired:
     more than 5 % unreadable rows, more than 10 % without tokens, columns or a time unit that are
-    missing or ambiguous, and files that are no text.
+    missing or ambiguous, times of two units, and files that are no text.
     """
     with open_trace(path) as lines:
         try:
@@ -135,10 +136,23 @@ def _seconds(rows: Rows, given: Unit | None, report: TraceReport) -> NDArray[np.
     else:
         names = {name.casefold() for name in rows.names}
         known = "ms" if names == _MILLISECONDS else "s" if names >= _SECONDS else None
+        _judge_change(rows.arrival, column, report)
         unit = unit_of(rows.arrival, unit_in_name(column), known, column)
     report.time_unit, report.time_unit_reason = unit.unit, unit.reason
     report.notes.append(f"column {column!r} is taken as {unit.unit}: {unit.reason}")
     return rows.arrival / PER_SECOND[unit.unit]
+
+
+def _judge_change(arrival: NDArray[np.float64], column: str, report: TraceReport) -> None:
+    """Numbers of two units are refused; a change of scale that load could explain is reported."""
+    change = unit_change(arrival)
+    if change is None:
+        return
+    text = f"column {column!r}: {change}"
+    how = "--time-unit UNIT takes all rows as of one unit"
+    if change.certain:
+        raise DseError(f"{text}; expected one unit. Write it so, or force it: {how}")
+    report.notes.append(f"warning: {text}; were it so, times would be wrong ({how})")
 
 
 def _requests(

@@ -40,8 +40,9 @@ ALIASES: Final[Mapping[Role, tuple[str, ...]]] = {
         "num_prefill_tokens",
         "num_input_tokens",
         "num_prompt_tokens",
-        "prompt",
         "isl",
+        "prompt",
+        "input",
     ),
     "output": (
         "GeneratedTokens",
@@ -56,9 +57,12 @@ ALIASES: Final[Mapping[Role, tuple[str, ...]]] = {
         "num_output_tokens",
         "num_completion_tokens",
         "osl",
+        "output",
     ),
     "blocks": ("hash_ids", "block_hashes", "block_ids", "blocks", "prefix_hashes"),
 }
+# Often the texts themselves: taken for their lengths only where no other column is.
+_LAST: Final = ("prompt", "input", "output")
 _REQUIRED: Final[tuple[Role, ...]] = ("prompt", "output")
 _UNITS: Final = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
@@ -116,6 +120,8 @@ def _column(role: Role, names: Sequence[str], given: Mapping[Role, str]) -> str 
         return name
     known = _known(role)
     fits = [name for name in names if _folded(name) in known and name not in given.values()]
+    if len(fits) > 1:
+        fits = [name for name in fits if _folded(name) not in _LAST] or fits
     if len(fits) > 1:
         raise DseError(
             f"columns {one_of([repr(one) for one in fits], 'and')} could both be the {role} "

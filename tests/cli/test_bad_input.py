@@ -95,6 +95,24 @@ def test_unknown_solver(run: Run, solver: str) -> None:
     _refused(run("run", "quickstart", "--solver", solver), "unknown solver", "enumerate")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--requests", "1"), "'--requests': found '1'; expected a whole number from 2 to"),
+        (("--requests", "many"), "'--requests': found 'many'; expected a whole number"),
+        (("--seed", "-1"), "'--seed': found '-1'; expected a whole number from 0 to 4294967295"),
+        (("--warmup", "2"), "'--warmup': found '2'; expected a number from 0 to 0.9"),
+        (("--warmup", "nan"), "'--warmup': found 'nan'"),
+    ],
+)
+def test_numbers_out_of_range_name_what_was_found(
+    run: Run, arguments: tuple[str, ...], said: str
+) -> None:
+    ran = run("simulate", "quickstart", *arguments)
+    assert ran.code == 2
+    assert said in ran.err
+
+
 def test_override_of_nothing(run: Run) -> None:
     _refused(run("run", "quickstart", "--set", "space.bach=3"), "--set: space.bach", "max_batch")
 

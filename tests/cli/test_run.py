@@ -122,6 +122,23 @@ def test_tables_for_people(run: Run, study: Path) -> None:
         assert text in ran.out
 
 
+def test_headers_of_what_was_played_have_units() -> None:
+    played = {
+        "model": "m",
+        "hardware": "h",
+        "status": "steady",
+        "metrics": {"requests_per_s": 4.0, "ttft_p99_s": 0.25, "tpot_p99_s": 0.0125},
+        "difference_percent": {"ttft_p99_s": 3.2},
+        "goodput_requests_per_s": 4.1,
+        "goodput_difference_percent": -2.4,
+    }
+    [line] = command._verification([played])
+    assert line["requests/s"] == "4"
+    assert line["TTFT p99 (s)"] == "0.25 (+3 %)"
+    assert line["TPOT p99 (ms)"] == "12.5 (+0 %)"
+    assert line["sustains (requests/s)"] == "4.1 (-2 %)"
+
+
 def test_nothing_feasible_is_3_and_says_why(run: Run, study: Path, tmp_path: Path) -> None:
     ran = run(
         "run",

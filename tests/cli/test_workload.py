@@ -113,6 +113,12 @@ def test_wrong_columns(run: Run, trace: Path, option: str, said: str) -> None:
     assert said in ran.err
 
 
+def test_block_tokens_out_of_range_name_what_was_found(run: Run, trace: Path) -> None:
+    ran = run("workload", trace, "--block-tokens", "0")
+    assert ran.code == 2
+    assert "'--block-tokens': found '0'; expected a whole number from 1" in ran.err
+
+
 def test_a_faulty_trace_in_json_is_an_error_document(run: Run, tmp_path: Path) -> None:
     ran = run("workload", tmp_path / "none.csv", "--json")
     assert ran.code == 2

@@ -86,6 +86,70 @@ def test_a_trace_at_a_rate(
     assert fast["load"]["requests_per_s"] == pytest.approx(6.0)
 
 
+def _nothing_priced(*_: object, **__: object) -> None:
+    raise AssertionError("pricing began")
+
+
+def test_columns_and_units_of_a_trace_are_options(
+    run: Callable[..., Ran], study: Path, design: Path, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("when,n,output\n" + "".join(f"{500 * i},{300 + i},20\n" for i in range(150)))
+    asked = ("--trace", trace, "--column", "arrival=when", "--column", "prompt=n")
+    ran = run("simulate", study, "--design", design, *asked, "--time-unit", "ms", "--json")
+    assert ran.code == 0
+    assert ran.document["load"]["requests_per_s"] == pytest.approx(2.0)
+    assert ran.document["trace"]["columns"] == {
+        "arrival": "when",
+        "prompt": "n",
+        "output": "output",
+    }
+    assert "column 'when' is taken as ms: as asked for" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ("when,n,osl\n1,2,3\n", (), "has no column of prompt lengths"),
+        ("arrival_s,isl,osl\n1,2,3\n", ("--column", "promt=isl"), "did you mean 'prompt'"),
+        ("isl,osl\n2,3\n4,5\n", ("--set", "workload.arrivals=null"), "no arrival times"),
+    ],
+)
+def test_a_faulty_trace_is_told_before_pricing(
+    run: Callable[..., Ran],
+    study: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    options: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.setattr("dse.cli.simulate._design", _nothing_priced)
+    trace = tmp_path / "trace.csv"
+    trace.write_text(text)
+    ran = run("simulate", study, "--trace", trace, *options)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_options_of_a_trace_need_one(run: Callable[..., Ran], study: Path) -> None:
+    ran = run("simulate", study, "--time-unit", "ms")
+    assert ran.code == 2
+    assert "say how to read --trace FILE" in ran.err
+
+
+def test_few_measured_requests_are_warned_about(
+    run: Callable[..., Ran], study: Path, design: Path
+) -> None:
+    for n, told in (("2", "only 1 of 2 requests measured"), ("60", "of 60 requests measured")):
+        ran = run("simulate", study, "--design", design, "--requests", n, "--json")
+        assert ran.code == 0
+        [warning] = [one for one in ran.document["warnings"] if "measured" in one]
+        assert told in warning
+        assert "a 99th percentile needs at least 100" in warning
+        assert warning in ran.err
+
+
 def test_overload_is_said_with_its_amount(
     run: Callable[..., Ran], study: Path, design: Path
 ) -> None:

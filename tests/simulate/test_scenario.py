@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,31 @@ def test_another_rate_keeps_the_kind_of_arrivals() -> None:
     changed = at_rate(workload, 8.0)
     assert changed.arrivals is not None
     assert (changed.arrivals.kind, changed.arrivals.cv, changed.arrivals.rate) == ("gamma", 2, 8.0)
+
+
+def test_evenly_spaced_arrivals_are_played_and_priced_as_such() -> None:
+    """cv 0: no two come together, so hardly a prompt waits, in both."""
+    even = study(load="arrivals: {kind: gamma, cv: 0, rate: 12}")
+    gaps = np.diff(drawn(even.workload, 50, rate_requests_per_s=None, seed=3).requests.arrival_s)
+    np.testing.assert_allclose(gaps, 1.0 / 12.0)
+    found, told = played(even, 800).metrics, closed_form(even)
+    assert told["ttft_mean_s"] == pytest.approx(found["ttft_mean_s"], rel=0.1)
+    assert told["tpot_mean_s"] == pytest.approx(found["tpot_mean_s"], rel=0.06)
+    nearly = closed_form(study(load="arrivals: {kind: gamma, cv: 0.05, rate: 12}"))
+    assert told["ttft_mean_s"] == pytest.approx(nearly["ttft_mean_s"], rel=0.02)
+    assert told["ttft_mean_s"] < closed_form(study())["ttft_mean_s"]
+
+
+def test_percentiles_of_few_requests_say_so() -> None:
+    of = study()
+    scenario = drawn(of.workload, 150, rate_requests_per_s=5.0, seed=1)
+    found = play_scenario(of, "h100-sxm", scenario, routing="least_loaded", seed=0)
+    assert found.measured == 135
+    assert found.few_measured() == ""
+    few = replace(found, counted=np.arange(150) < 40)
+    assert few.few_measured().startswith("only 40 of 150 requests measured")
+    none = replace(found, counted=np.zeros(150, dtype=bool))
+    assert "latencies have no value" in none.few_measured()
 
 
 def test_documents_and_tables_hold_what_was_played() -> None:

@@ -74,6 +74,7 @@ def test_null_means_absent() -> None:
         ({"isl": [1, 2]}, "isl", "found a list of 2"),
         ({"isl": None}, "isl", "nothing (null)"),
         ({"isl": {"mean": 10, "cv": -0.1}}, "isl.cv", "must be zero or more"),
+        ({"osl": {"mean": 100, "cv": 50}}, "osl.cv", "found 50; expected at most 10"),
         ({"isl": {"cv": 1}}, "isl.mean", "missing"),
         (
             {"isl": {"mean": 1, "std": 2}},

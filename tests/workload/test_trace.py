@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from dse.errors import DseError, SpecError
 from dse.workload import Trace, read_trace
 from dse.workload.blocks import BlockLists, block_size
+from dse.workload.trace_change import unit_change
 from dse.workload.trace_text import MAX_LINE_BYTES
 from tests.workload.traces import DATA, recorded
 
@@ -239,6 +240,63 @@ def test_bad_json_rows_are_left_out(tmp_path: Path) -> None:
 )
 def test_broken_traces_are_refused_in_words(tmp_path: Path, text: str | bytes, said: str) -> None:
     assert said in _refused(tmp_path, text)
+
+
+def _two_units(factor: float, at: int = 500, n: int = 1000) -> list[object]:
+    """Seconds, and from a row on another unit."""
+    times = np.random.default_rng(0).exponential(0.5, n).cumsum()
+    return [*np.round(times[:at], 3), *np.round(times[at:] * factor, 6)]
+
+
+@pytest.mark.parametrize(
+    ("factor", "at", "said"),
+    [(1e3, 500, "1,000 times as short"), (1e3, 60, "times as short"), (1e-3, 700, "as long")],
+)
+def test_two_units_of_time_are_refused_with_their_row(
+    tmp_path: Path, factor: float, at: int, said: str
+) -> None:
+    for header in (HEADER, "timestamp,isl,osl\n"):
+        text = _times(header, _two_units(factor, at))
+        refused = _refused(tmp_path, text)
+        assert f"the unit appears to change at row {at + 1}: " in refused
+        assert said in refused
+        assert "--time-unit UNIT takes all rows as of one unit" in refused
+
+
+def test_two_units_of_time_can_be_forced(tmp_path: Path) -> None:
+    text = _times(HEADER, _two_units(1e3))
+    trace = _read(tmp_path, text, time_unit="ms")
+    assert trace.report.time_unit_reason == "as asked for"
+    assert len(trace.requests) == 1000
+
+
+def test_gaps_of_another_scale_are_warned_about(tmp_path: Path) -> None:
+    """A service that wakes up: nothing goes on in another unit, so it may be true."""
+    gaps = np.random.default_rng(0).exponential(1.0, 600) * np.repeat([1.0, 1e-3], 300)
+    trace = _read(tmp_path, _times(HEADER, list(gaps.cumsum())))
+    [warned] = [note for note in trace.report.notes if note.startswith("warning")]
+    assert "from there on the gaps are 1,000 times as short" in warned
+    assert "row 301" in warned
+
+
+@given(st.integers(0, 10_000), st.floats(0.2, 8.0), st.integers(45, 2000))
+def test_bursts_are_no_change_of_unit(seed: int, cv: float, n: int) -> None:
+    gaps = np.random.default_rng(seed).gamma(1 / cv**2, cv**2, n)
+    change = unit_change(gaps.cumsum())
+    assert change is None or not change.certain
+
+
+def test_a_recording_is_no_change_of_unit() -> None:
+    for name in ("azure2023_conv", "mooncake_conversation"):
+        assert unit_change(recorded(name).requests.arrival_s) is None
+
+
+def test_bare_names_are_lengths_where_no_other_column_is(tmp_path: Path) -> None:
+    assert _read(tmp_path, "input,output\n5,6\n").requests.osl.tolist() == [6]
+    text = "output,prompt,output_tokens,input_tokens\nhello,hi,6,5\n"
+    trace = _read(tmp_path, text)
+    assert trace.requests.isl.tolist() == [5]
+    assert trace.report.columns == {"prompt": "input_tokens", "output": "output_tokens"}
 
 
 def test_no_file_and_no_regular_file(tmp_path: Path) -> None:
