@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dse.cost.law import Kernel, times
 from dse.explain.shares import Steps, shares
 from dse.explain.subject import Side, Subject
+from dse.serving.slots import Slots
 from dse.serving.stations import Setting, front, moved_of
 from dse.serving.types import Deployment, System, fields_of
 from dse.struct import Array
@@ -43,7 +43,7 @@ def setting_of(system: System, design: Deployment) -> Setting:
         fabric=design.fabric,
         traffic=system.traffic,
         limits=system.limits,
-        slots=jnp.ones(()),
+        slots=Slots(1.0, 1.0, 1.0),
         link=system.link,
     )
 

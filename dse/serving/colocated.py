@@ -19,6 +19,8 @@ from dse.serving.nodes import at_points
 from dse.serving.prompts import Load
 from dse.serving.queue import LARGEST_LOAD
 from dse.serving.replica import BATCH_STEP, MOST_SLOTS_FRAC, Flow, clients_of, flow
+from dse.serving.sharing import largest_deviation
+from dse.serving.slots import Slots
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
@@ -34,7 +36,7 @@ class Setting(NamedTuple):
     engine: Engine
     traffic: Traffic
     limits: Limits
-    slots: Array  # decoding requests of one replica that slots and memory allow
+    slots: Slots
 
 
 def chunks(traffic: Traffic, pool: Pool) -> Array:
@@ -58,11 +60,17 @@ def chunk_load(traffic: Traffic, pool: Pool) -> PrefillLoad:
 
 
 def decode_load(batch: Scalar, traffic: Traffic, pool: Pool) -> DecodeLoad:
-    """B requests of a replica, in pp micro-batches, at the mean context."""
+    """B requests of a replica, in pp micro-batches, at the mean context of its fullest rank.
+
+    The step waits for the rank with most context. Of dp ranks with n requests each it has
+    1 + c_dp cv/sqrt(n) times the mean, c_k the largest of k normal numbers on average.
+    """
+    of_rank = jnp.maximum(batch / (pool.pp * pool.dp), 1.0)
+    uneven = largest_deviation(pool.dp) * jnp.sqrt(traffic.context_cv2 / of_rank)
     return DecodeLoad(
         requests=batch / pool.pp,
         rows_per_request=1.0 + pool.draft_tokens,
-        context=traffic.mean_context,
+        context=traffic.mean_context * (1.0 + uneven),
     )
 
 
@@ -158,12 +166,12 @@ def _margin(s: Setting, batch: Array, times: Times) -> Array:
 
 
 def _cap(s: Setting) -> Array:
-    return MOST_SLOTS_FRAC * s.slots if s.traffic.is_open else s.slots
+    return MOST_SLOTS_FRAC * s.slots.number if s.traffic.is_open else s.slots.number
 
 
 def operate(s: Setting, n_refinements: int) -> Point:
     """The operating point of a colocated deployment of identical replicas."""
-    batch, priced = operating_point(
+    batch, priced, held = operating_point(
         Problem(
             _price,
             _margin,
@@ -194,11 +202,12 @@ def operate(s: Setting, n_refinements: int) -> Point:
         itl_s=at.tpot_s * accepted_length(s.pool.draft_tokens, s.engine.draft_acceptance_frac),
         longest_gap_s=at.longest_gap_s,
         prefill_utilization_frac=at.rate * work_s,
-        decode_utilization_frac=jnp.minimum(batch / s.slots, 1.0),
+        decode_utilization_frac=jnp.minimum(batch / s.slots.number, 1.0),
         link_utilization_frac=jnp.zeros(()),
         transfer_exposed_s=jnp.zeros(()),
         saturation=saturation,
-        slots=s.slots,
+        held=held,
+        slots=s.slots.number,
         slot_wait_frac=at.slot.chance,
         work=Work(
             chunk_flops=priced.chunk_flops,

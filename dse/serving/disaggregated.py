@@ -19,7 +19,7 @@ from dse.serving.latencies import whole_tail
 from dse.serving.outputs import outputs_of
 from dse.serving.queue import LARGEST_LOAD
 from dse.serving.replica import BATCH_STEP, MOST_SLOTS_FRAC
-from dse.serving.slots import SlotWait, cache_variance, slot_wait
+from dse.serving.slots import SlotWait, slot_wait
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length, accepted_variance
 from dse.serving.stations import (
@@ -116,10 +116,8 @@ def _state(theta: _Theta, batch: Array, steps: Array) -> _State:
     variance, slot = 0.0 * batch, SlotWait(0.0 * batch, 0.0 * batch)
     if traffic.is_open:
         variance = batch_variance(d, outputs, per_worker, alone)
-        held_more = variance + cache_variance(traffic, batch, s.slots, s.decode.max_batch)
-        slot = slot_wait(
-            d, held_more, per_worker, 0.0 * batch, s.slots, 0.0 * batch, traffic, outputs
-        )
+        nothing = 0.0 * batch
+        slot = slot_wait(d, variance, per_worker, nothing, s.slots, nothing, traffic, outputs)
     ttft_s = mean_ttft(at, found) + slot.mean_s
     if traffic.load_kind == CLOSED:
         # Little's law; equal to the formula at a root, and right where a station binds.
@@ -153,7 +151,7 @@ def _margin(theta: _Theta, batch: Array, times: Times) -> Array:
     most = largest_front_rate(s, theta.front, at.lengths)
     front_load = at.rate / (LARGEST_LOAD * most) - 1.0
     if traffic.load_kind == FULL:
-        return jnp.maximum(front_load, batch / s.slots - 1.0)
+        return jnp.maximum(front_load, batch / s.slots.number - 1.0)
     if traffic.load_kind == CLOSED:
         used = (s.decode.replicas * batch + at.rate * at.ttft_s) / traffic.load - 1.0
         return jnp.maximum(front_load, used)
@@ -172,14 +170,14 @@ def _margin(theta: _Theta, batch: Array, times: Times) -> Array:
 
 def _cap(theta: _Theta) -> Array:
     s = theta.setting
-    return MOST_SLOTS_FRAC * s.slots if s.traffic.is_open else s.slots
+    return MOST_SLOTS_FRAC * s.slots.number if s.traffic.is_open else s.slots.number
 
 
 def operate(s: Setting, n_refinements: int) -> Point:
     """The operating point of the two pools."""
     front = front_of(s)
     theta = _Theta(s, front)
-    batch, priced = operating_point(
+    batch, priced, held = operating_point(
         Problem(
             _price,
             _margin,
@@ -212,12 +210,13 @@ def operate(s: Setting, n_refinements: int) -> Point:
         itl_s=decode_s,
         longest_gap_s=decode_s,
         prefill_utilization_frac=at.rate * service / s.prefill.replicas,
-        decode_utilization_frac=jnp.minimum(batch / s.slots, 1.0),
+        decode_utilization_frac=jnp.minimum(batch / s.slots.number, 1.0),
         link_utilization_frac=at.rate * moved / middle(front.links),
         # A hair below zero where next to nothing shows: the streamed sums cancel.
         transfer_exposed_s=jnp.maximum(mean_over(at.lengths, at.lengths.exposed_s), 0.0),
         saturation=saturation,
-        slots=s.slots,
+        held=held,
+        slots=s.slots.number,
         slot_wait_frac=at.slot.chance,
         work=Work(
             middle(front.flops), middle(front.bytes), priced.decode_flops, priced.decode_bytes

@@ -14,6 +14,7 @@ from dse.serving import colocated, disaggregated, stations
 from dse.serving.feasible import Verdict, judge
 from dse.serving.promises import level_of
 from dse.serving.reuse import reused
+from dse.serving.slots import Slots
 from dse.serving.tails import percentile
 from dse.serving.types import Deployment, Outcome, Point, System
 from dse.struct import Array, Scalar, replace
@@ -21,13 +22,12 @@ from dse.struct import Array, Scalar, replace
 DEFAULT_REFINEMENTS = 3
 
 
-def _slots(pool: Pool, account: Memory) -> Array:
-    """Decoding requests of one replica: the batch limit, or what memory holds if that is fewer."""
-    return jnp.minimum(pool.max_batch, account.resident_requests(pool.dp))
+def _slots(pool: Pool, account: Memory) -> Slots:
+    return Slots(pool.max_batch, account.resident_requests(pool.dp), pool.dp)
 
 
 def _settings(
-    system: System, design: Deployment, slots: Array
+    system: System, design: Deployment, slots: Slots
 ) -> colocated.Setting | stations.Setting:
     if design.mode == "colocated":
         return colocated.Setting(

@@ -9,10 +9,11 @@ from dse.serving.nodes import within_frac
 from dse.serving.outputs import Outputs, outputs_of
 from dse.serving.prompts import Load
 from dse.serving.replica import Flow
-from dse.serving.tails import Mixture, Tail, mean_of, variance_of
+from dse.serving.tails import Mixture, Tail
 from dse.serving.types import Traffic
 from dse.struct import Scalar, kept
 
+_LEAST_WEIGHT = 1e-12
 _LEAST_MEETS = 1e-6  # where nobody is about, the waits of nobody stay finite
 
 
@@ -124,15 +125,30 @@ def _parted(found: Flow) -> tuple[Tail, Tail]:
 
 
 def whole_tail(ttft: Mixture, tpot: Mixture, outputs: Outputs) -> Mixture:
-    """End to end by output length: TTFT and (O - 1) gaps, taken as independent."""
-    first, spread = mean_of(ttft), variance_of(ttft)
-    shortest = jnp.min(ttft[0].shift, axis=0)
+    """End to end by output length: TTFT and (O - 1) gaps, taken as independent.
+
+    The kinds of arrivals stay apart: one gamma of the moments of few long waits for a slot and many
+    short ones would lie below the TTFT itself.
+    """
     return tuple(
         Tail(
-            weight=part.weight,
-            shift=shortest + outputs.gaps * part.shift,
-            mean=first - shortest + outputs.gaps * part.mean,
-            variance=spread + outputs.gaps**2 * part.variance,
+            weight=first.weight * part.weight,
+            shift=first.shift + outputs.gaps * part.shift,
+            mean=first.mean + outputs.gaps * part.mean,
+            variance=first.variance + outputs.gaps**2 * part.variance,
         )
+        for first in map(_merged, ttft)
         for part in tpot
     )
+
+
+def _merged(part: Tail) -> Tail:
+    """All nodes of a part as one, by their moments above the least shift; [1, ...]."""
+    weight = jnp.sum(jnp.asarray(part.weight), axis=0)
+    share = part.weight / jnp.maximum(weight, _LEAST_WEIGHT)
+    shift = jnp.min(part.shift, axis=0)
+    centre = jnp.sum(share * (part.shift + part.mean), axis=0)
+    off = part.shift + part.mean - centre
+    spread = jnp.sum(share * (part.variance + off * off), axis=0)
+    mean = jnp.maximum(centre - shift, _LEAST_WEIGHT)
+    return Tail(weight[None], shift[None], mean[None], spread[None])

@@ -89,9 +89,17 @@ def worst_ratio(
 
 
 def percentiles(tails: Mapping[str, Mixture]) -> dict[str, Array]:
-    """Every latency's percentiles by metric name, seconds."""
-    return {
-        f"{latency}_{name}_s": percentile(tails[latency], level)
-        for latency in LATENCIES
-        for name, level in LEVELS.items()
-    }
+    """Every latency's percentiles by metric name, seconds.
+
+    A quantile is found to 1e-5, and end to end adds to the first token by moments: what must rise
+    from level to level, and no request can undercut, is kept so.
+    """
+    found: dict[str, Array] = {}
+    for latency in LATENCIES:
+        least = jnp.zeros(())
+        for name, level in LEVELS.items():
+            least = jnp.maximum(least, percentile(tails[latency], level))
+            if latency == "e2e":
+                least = jnp.maximum(least, found[f"ttft_{name}_s"])
+            found[f"{latency}_{name}_s"] = least
+    return found

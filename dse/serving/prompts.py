@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from dse.cost.types import Engine, Pool
 from dse.serving.nodes import along, at_length, at_nodes, beyond_tangent
 from dse.serving.sharing import Pieces, pieces, shared_where_first, shared_where_mixed
+from dse.serving.slots import Slots
 from dse.serving.types import Traffic
 from dse.struct import Array
 
@@ -22,7 +23,7 @@ class Load(NamedTuple):
     traffic: Traffic
     pool: Pool
     engine: Engine
-    slots: Array
+    slots: Slots
     batch: Array  # B, decoding requests
     decode: Array  # [D, ...] decode step at B and, where D > 1, at BATCH_STEP B
     # [K + 1, ...] what a prompt adds to the steps that carry it, by its length, over the ranks and

@@ -21,7 +21,7 @@ from dse.serving.prefill_first import alternation, prefill_first_wait
 from dse.serving.prompts import Load, Prompts, budget_tokens, prompts_of, with_experts
 from dse.serving.queue import LARGEST_LOAD, Queue, Wait
 from dse.serving.sharing import shared_frac
-from dse.serving.slots import SlotWait, cache_variance, slot_wait
+from dse.serving.slots import Slots, SlotWait, slot_wait
 from dse.serving.speculative import accepted_length, accepted_variance
 from dse.serving.types import CLOSED, FULL, Traffic
 from dse.serving.waiting import in_step
@@ -53,9 +53,9 @@ class Flow(NamedTuple):
     prompts: Prompts
 
 
-def clients_of(traffic: Traffic, pool: Pool, slots: Array) -> Scalar:
+def clients_of(traffic: Traffic, pool: Pool, slots: Slots) -> Scalar:
     """Requests in flight on a replica of a closed loop; one per slot where every slot is taken."""
-    return slots if traffic.load_kind == FULL else traffic.load / pool.replicas
+    return slots.number if traffic.load_kind == FULL else traffic.load / pool.replicas
 
 
 def _open_rate(at: Load, p: Prompts, steps: Array, decode_s: Array, budget: Array) -> Array:
@@ -193,10 +193,8 @@ def flow(at: Load) -> Flow:
     slot = SlotWait(0.0 * at.batch, 0.0 * at.batch)
     if traffic.is_open:
         variance = batch_variance(decoding, outputs, rate, met)
-        held_more = variance + cache_variance(traffic, at.batch, at.slots, pool.max_batch)
-        slot = slot_wait(
-            decoding, held_more, rate, rate * own_mean, at.slots, whole_s, traffic, outputs
-        )
+        before = rate * own_mean
+        slot = slot_wait(decoding, variance, rate, before, at.slots, whole_s, traffic, outputs)
     filling = jnp.sum(p.weights * p.tokens, axis=0) / budget
     in_steps = filling * (decode_s if engine.mixes_phases else p.fixed_s)
     return Flow(

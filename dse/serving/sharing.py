@@ -22,6 +22,12 @@ _POWER, _POWER_SLOPE = 1.874, 0.0401
 _TINY = 1e-12
 
 
+def largest_deviation(groups: Scalar) -> Array:
+    """About E[max of k standard normal numbers]; 0 for k = 1."""
+    log_k = jnp.log(jnp.asarray(groups))
+    return log_k * (_FIRST + _SECOND * log_k) / (1.0 + _THIRD * log_k)
+
+
 def largest_share(groups: Scalar, mean: Scalar) -> Array:
     """E[max of k Poisson(mu)] / (k mu): 1 for mu -> 0, 1/k for mu -> infinity, 1 for k = 1.
 
@@ -31,8 +37,7 @@ def largest_share(groups: Scalar, mean: Scalar) -> Array:
     k = jnp.asarray(groups)
     mu = jnp.maximum(jnp.asarray(mean), _TINY)
     log_k = jnp.log(k)
-    high = log_k * (_FIRST + _SECOND * log_k) / (1.0 + _THIRD * log_k) * jnp.sqrt(mu)
-    high = high + _OFFSET * log_k
+    high = largest_deviation(k) * jnp.sqrt(mu) + _OFFSET * log_k
     power = _POWER - _POWER_SLOPE * log_k
     ratio = jnp.maximum((k - 1.0) * mu / jnp.maximum(high, _TINY), _TINY)
     falls = jnp.exp(-jnp.log1p(jnp.exp(power * jnp.log(ratio))) / power)

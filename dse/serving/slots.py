@@ -16,6 +16,19 @@ from dse.struct import Array, Scalar
 _LEAST_ROOM = 1e-6
 
 
+class Slots(NamedTuple):
+    """Decoding requests that one replica may have."""
+
+    limit: Scalar  # by the batch limit
+    cached: Scalar  # that its caches hold, at the mean context
+    caches: Scalar  # ranks with a cache of their own, filled one by one
+
+    @property
+    def number(self) -> Array:
+        """The fewer of the two."""
+        return jnp.minimum(self.limit, self.cached)
+
+
 class SlotWait(NamedTuple):
     """Chance of finding no slot, and the mean wait of those that find none, seconds."""
 
@@ -28,34 +41,50 @@ class SlotWait(NamedTuple):
         return self.chance * self.wait_s
 
 
-def cache_variance(traffic: Traffic, batch: Array, slots: Scalar, max_batch: Scalar) -> Array:
-    """Variance of the cached tokens of B requests beside that of B, in mean requests squared.
-
-    B Var(c)/E[c]^2 for contexts c of random requests, where memory binds before the slots do. Of c
-    the output so far, half of a length-biased output a on average, varies by a^2 (1 + 2 cv^2)/3.
-    """
-    said = traffic.osl_tokens * (1.0 + traffic.osl_cv * traffic.osl_cv) / 2.0
-    prompt = traffic.isl_cv * traffic.isl_tokens
-    spread = prompt * prompt + said * said * (1.0 + 2.0 * traffic.osl_cv * traffic.osl_cv) / 3.0
-    lumps = batch * spread / (traffic.mean_context * traffic.mean_context)
-    return jnp.where(slots < 0.999 * max_batch, lumps, 0.0 * lumps)
-
-
 def slot_wait(
     d: Decoding,
     variance: Array,
     rate: Array,
     prefilling: Array,
-    slots: Scalar,
+    slots: Slots,
     work_s: Array,
     traffic: Traffic,
     outputs: Outputs,
 ) -> SlotWait:
-    """Requests in progress are gamma up to the slots, and fall geometrically beyond.
+    """Waiting for the batch limit or for memory, as if either came by itself.
+
+    The cached tokens of B requests vary beside B: by B Var(c)/E[c]^2 for contexts c of random
+    requests, in mean requests squared; and k times that for one of k caches, whose own room a
+    request needs.
+    """
+    caches = jnp.asarray(slots.caches)
+    most = jnp.stack(jnp.broadcast_arrays(slots.limit + 0.0 * d.batch, slots.cached))
+    filled = jnp.stack(jnp.broadcast_arrays(jnp.ones_like(d.batch), caches))
+    lumps = d.batch * traffic.context_cv2 * caches
+    varies = jnp.stack(jnp.broadcast_arrays(variance, variance + lumps))
+    chance, wait_s = _waits(d, varies, rate, prefilling, most, filled, work_s, traffic, outputs)
+    none = 1.0 - (1.0 - chance[0]) * (1.0 - chance[1])
+    total = jnp.maximum(chance[0] + chance[1], 1e-12)
+    return SlotWait(none, (chance[0] * wait_s[0] + chance[1] * wait_s[1]) / total)
+
+
+def _waits(
+    d: Decoding,
+    variance: Array,
+    rate: Array,
+    prefilling: Array,
+    slots: Array,
+    caches: Array,
+    work_s: Array,
+    traffic: Traffic,
+    outputs: Outputs,
+) -> tuple[Array, Array]:
+    """(chance, wait) of `slots`; requests in progress are gamma up to them, geometric beyond.
 
     The load on slots is rs = X E[s], s = w + (O - 1) V(slots)/slots the time that a slot costs the
     whole replica; each further request in the system is e^-r rarer, r = 2 (1 - rs)/(I + cv_s^2).
-    chance = A/(F(slots) + A), A = f(slots)/r, mean wait 1/(r X); f, F of the batch's gamma.
+    chance = A/(F(slots) + A), A = f(slots)/r, mean wait k/(r X); f, F of the batch's gamma, k the
+    caches that fill one by one.
     """
     # Memory may hold no request at all.
     room = jnp.maximum(jnp.maximum(slots - prefilling, 0.5 * slots), _LEAST_ROOM)
@@ -67,8 +96,9 @@ def slot_wait(
     falls = 2.0 * (1.0 - load) / (d.arrivals_dispersion + cv2)
     mean, spread = d.batch + prefilling, variance + prefilling
     below = 1.0 - gamma_tail(slots, mean, spread)
-    density = gamma_tail(slots - 0.5, mean, spread) - gamma_tail(slots + 0.5, mean, spread)
+    half = 0.5 * caches  # of a request in one of the caches, as all of them together count it
+    density = gamma_tail(slots - half, mean, spread) - gamma_tail(slots + half, mean, spread)
     beyond = jnp.maximum(density, 0.0) / falls
     chance = beyond / jnp.maximum(below + beyond, 1e-9)
     # A slot limit that the mean itself exceeds leaves nothing below it: everyone waits.
-    return SlotWait(jnp.clip(chance, 0.0, 1.0), 1.0 / jnp.maximum(falls * rate, 1e-12))
+    return jnp.clip(chance, 0.0, 1.0), caches / jnp.maximum(falls * rate, 1e-12)

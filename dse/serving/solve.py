@@ -20,11 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.cost.types import Model
-from dse.struct import Array, kept
+from dse.struct import Array, Scalar, kept
 
-_HALVINGS = 2
-_SECANTS = 5
+# What a round of the loop does. Halvings help a bracket that is still wide.
+_PRICE, _HALVE, _SECANT = 0, 1, 2
+_FIRST = (_HALVE,) * 2 + (_SECANT,) * 5
+_LATER = (_SECANT,) * 5
+_EDGE = 0.02
 _SMALLEST_BATCH = 1e-6
+# The bounded margin of a batch so small that nothing is asked of the machine.
+_NOTHING_ASKED = -1.0
 
 
 class Priced(NamedTuple):
@@ -60,153 +65,176 @@ def curve_power(model: Model) -> int:
     return 3 if model.main.experts else 1
 
 
-class _Search(NamedTuple):
-    """A bracket in x = B^(1/q) with the times at its ends and at a point outside it, and the last
-    batch priced."""
+class _Bracket(NamedTuple):
+    """Ends in x = B^(1/q) on both sides of the root, and the bounded margins there."""
 
-    lo: Array
-    hi: Array
+    a: Array
+    b: Array
+    below: Array
+    above: Array
+
+
+class _Search(NamedTuple):
+    """A bracket of priced points with the times at its ends and at a point outside it, one inside
+    it that interpolated times narrow, and the last batch priced."""
+
+    ends: _Bracket
     outside: Array
     low: Times
     high: Times
     beyond: Times
+    inner: _Bracket
     capped: Array
+    held: Array
     batch: Array
     priced: Priced
+
+
+def _bounded(margin: Array) -> Array:
+    """The same root, and nearly straight where a margin runs up to a pole."""
+    return jnp.asarray(margin / (1.0 + jnp.abs(margin)))
 
 
 def _where(condition: Array, yes: Times, no: Times) -> Times:
     return jnp.where(condition, yes[0], no[0]), jnp.where(condition, yes[1], no[1])
 
 
-def _interpolation(s: _Search) -> Callable[[Array], Times]:
+def _interpolated(s: _Search, x: Array) -> Times:
     """Times inside the bracket: a parabola through the three points, never past the two ends."""
-    width = jnp.maximum(s.hi - s.lo, 1e-9)
-    away = (s.outside - s.lo) / width
+    lo, hi = s.ends.a, s.ends.b
+    width = jnp.maximum(hi - lo, 1e-9)
+    away = (s.outside - lo) / width
     spread = away * (away - 1.0)
     # A third point that all but coincides with an end says nothing about the curvature.
     told = jnp.abs(spread) > float(np.finfo(spread.dtype).eps) ** 0.5
     safe = jnp.where(told, spread, 1.0)
+    share = (x - lo) / width
+    bent = share * (share - 1.0)
 
-    def curvature(low: Array, high: Array, beyond: Array) -> Array:
-        return jnp.where(told, (beyond - low - (high - low) * away) / safe, 0.0)
+    def at(low: Array, high: Array, beyond: Array) -> Array:
+        curve = jnp.where(told, (beyond - low - (high - low) * away) / safe, 0.0)
+        straight = low + (high - low) * share
+        return jnp.clip(straight + curve * bent, jnp.minimum(low, high), jnp.maximum(low, high))
 
-    ends = list(zip(s.low, s.high, map(curvature, s.low, s.high, s.beyond), strict=True))
-
-    def at(x: Array) -> Times:
-        share = (x - s.lo) / width
-        bent = share * (share - 1.0)
-        first, second = (
-            jnp.clip(
-                low + (high - low) * share + curve * bent,
-                jnp.minimum(low, high),
-                jnp.maximum(low, high),
-            )
-            for low, high, curve in ends
-        )
-        return first, second
-
-    return at
+    first, second = map(at, s.low, s.high, s.beyond)
+    return kept((first, second))
 
 
-def _inner_root(f: Callable[[Array, Times], Array], s: _Search, power: int) -> Array:
-    """x at the root of f with interpolated times: two halvings, then secants by Illinois' rule.
+def _crossing(at: _Bracket, edge: Scalar) -> Array:
+    """Where the secant through both ends crosses zero, so far from either as a share `edge`."""
+    slope = at.above - at.below
+    rises = slope > 1e-20
+    share = jnp.clip(-at.below / jnp.where(rises, slope, 1.0), edge, 1.0 - edge)
+    return at.a + (at.b - at.a) * jnp.where(rises, share, 0.5)
 
-    f / (1 + |f|) has the same root and is nearly straight where f runs up to a pole.
-    """
-    times_at = _interpolation(s)
 
-    def at(x: Array) -> Array:
-        value = f(x**power, kept(times_at(x)))
-        return jnp.asarray(value / (1.0 + jnp.abs(value)))
+def _narrowed(at: _Bracket, x: Array, fx: Array, halved: Scalar) -> _Bracket:
+    """The half that holds the root; after a secant the margin of the end that stays counts half, so
+    that both ends move (Illinois)."""
+    above = fx > 0.0
+    stays = jnp.where(halved, 1.0, 0.5)
+    return _Bracket(
+        jnp.where(above, at.a, x),
+        jnp.where(above, x, at.b),
+        jnp.where(above, stays * at.below, fx),
+        jnp.where(above, fx, stays * at.above),
+    )
 
-    def crossing(a: Array, b: Array, fa: Array, fb: Array, margin: float) -> Array:
-        slope = fb - fa
-        rises = slope > 1e-20
-        share = jnp.clip(-fa / jnp.where(rises, slope, 1.0), margin, 1.0 - margin)
-        return a + (b - a) * jnp.where(rises, share, 0.5)
 
-    def narrow(i: Array, ends: tuple[Array, ...]) -> tuple[Array, ...]:
-        # The first two rounds evaluate the ends, so that f is traced and compiled once.
-        a, b, fa, fb = ends
-        first, second, halves = i == 0, i == 1, i < 2 + _HALVINGS
-        x = jnp.where(halves, 0.5 * (a + b), crossing(a, b, fa, fb, 0.02))
-        x = jnp.where(first, a, jnp.where(second, b, x))
-        fx = at(x)
-        above = fx > 0.0
-        stays = jnp.where(halves, 1.0, 0.5)  # the weight of an end that stays
-        searching = i > 1
-        return (
-            jnp.where(searching & ~above, x, a),
-            jnp.where(searching & above, x, b),
-            jnp.where(first | (searching & ~above), fx, jnp.where(searching, stays * fa, fa)),
-            jnp.where(second | (searching & above), fx, jnp.where(searching, stays * fb, fb)),
-        )
+def _refined(s: _Search, i: Array, x: Array, fx: Array, least: Array) -> _Search:
+    """The search with the steps of `s.priced`, of the i-th round of pricing, as a new end."""
+    here = (s.priced.decode_s, s.priced.prompt_s)
+    above = fx > 0.0
+    # A root below one request: times hardly change there, so those of one serve both ends.
+    small = (i == 1) & above
+    lo = jnp.where(above, jnp.where(small, least, s.ends.a), x)
+    hi = jnp.where(above, x, s.ends.b)
+    below = jnp.where(above, jnp.where(small, _NOTHING_ASKED, s.ends.below), fx)
+    ends = _Bracket(lo, hi, below, jnp.where(above, fx, s.ends.above))
+    return s._replace(
+        ends=ends,
+        # Nothing lies beyond the first two points; the point itself adds no curvature.
+        outside=jnp.where(i < 2, x, jnp.where(above, s.ends.b, s.ends.a)),
+        low=_where(above & ~small, s.low, here),
+        high=_where(above | (i == 0), here, s.high),
+        beyond=_where(above, s.high, s.low),
+        inner=ends,
+        capped=jnp.where(i == 0, ~above, s.capped),
+    )
 
-    none = jnp.zeros_like(s.lo + s.hi)
-    start = (s.lo + none, s.hi + none, none, none)
-    a, b, fa, fb = jax.lax.fori_loop(0, 2 + _HALVINGS + _SECANTS, narrow, start)
-    return crossing(a, b, fa, fb, 0.0)
+
+def _schedule(n_refinements: int) -> tuple[int, ...]:
+    """What the rounds of the loop do: two pricings, and one after each row of narrowings."""
+    found = (_PRICE, _PRICE)
+    for number in range(n_refinements):
+        found += (*(_LATER if number else _FIRST), _PRICE)
+    return found
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def operating_point(problem: Problem, theta: Any) -> tuple[Array, Priced]:
-    """(largest B in (0, cap] whose margin is at most 0, the steps at that B).
+def operating_point(problem: Problem, theta: Any) -> tuple[Array, Priced, Array]:
+    """(largest B in (0, cap] whose margin is at most 0, the steps at that B, 1 if there is any).
 
     B is priced at the cap, at one request, and then `n_refinements` times at the root that the last
-    bracket suggests. First derivatives are exact (implicit function theorem): dB = -margin_theta /
-    margin_B, or the cap's own where it binds.
+    bracket suggests, found by halvings and secants with interpolated times. One loop does both, so
+    that steps and margins are traced and compiled once. First derivatives are exact (implicit
+    function theorem): dB = -margin_theta / margin_B, or the cap's own where it binds.
     """
-
-    def f(batch: Array, at: Times) -> Array:
-        return problem.margin(theta, batch, at)
 
     def coordinate(batch: Array) -> Array:
         return batch if problem.power == 1 else batch ** (1.0 / problem.power)
 
     cap = jnp.maximum(problem.cap(theta), _SMALLEST_BATCH)
-    one = jnp.minimum(jnp.ones_like(cap), 0.5 * cap)
-    zero = jnp.zeros_like(cap)
     least, most = coordinate(jnp.full_like(cap, _SMALLEST_BATCH)), coordinate(cap)
-    low_x = coordinate(one)
+    one = coordinate(jnp.minimum(jnp.ones_like(cap), 0.5 * cap))
+    kinds = _schedule(problem.n_refinements)
+    last = len(kinds) - 1
+    kind_of = jnp.asarray(kinds)
 
-    def refine(i: Array, s: _Search) -> _Search:
-        first = jnp.where(i == 0, most, low_x)
-        x = jax.lax.cond(i < 2, lambda: first, lambda: _inner_root(f, s, problem.power))
+    def round_(i: Array, s: _Search) -> _Search:
+        prices, halves = kind_of[i] == _PRICE, kind_of[i] == _HALVE
+        edge = jnp.where(prices, 0.0, _EDGE)
+        x = jnp.where(halves, 0.5 * (s.inner.a + s.inner.b), _crossing(s.inner, edge))
+        x = jnp.where(i == 0, most, jnp.where(i == 1, one, x))
         x = jnp.where(s.capped, most, x)
         batch = jnp.where(s.capped, cap, x**problem.power)
-        priced = problem.price(theta, batch)
-        here = (priced.decode_s, priced.prompt_s)
-        above = f(batch, here) > 0.0
-        # A root below one request: times hardly change there, so those of one serve both ends.
-        small = (i == 1) & above
-        return _Search(
-            lo=jnp.where(above, jnp.where(small, least, s.lo), x),
-            hi=jnp.where(above, x, s.hi),
-            # Nothing lies beyond the first two points; the point itself adds no curvature.
-            outside=jnp.where(i < 2, x, jnp.where(above, s.hi, s.lo)),
-            low=_where(above & ~small, s.low, here),
-            high=_where(above | (i == 0), here, s.high),
-            beyond=_where(above, s.high, s.low),
-            capped=jnp.where(i == 0, ~above, s.capped),
-            batch=batch,
-            priced=priced,
+
+        def priced() -> tuple[Priced, Times]:
+            found = problem.price(theta, batch)
+            return found, (found.decode_s, found.prompt_s)
+
+        found, times = jax.lax.cond(prices, priced, lambda: (s.priced, _interpolated(s, x)))
+        fx = jax.lax.cond(
+            i < last,
+            lambda: _bounded(problem.margin(theta, batch, times)),
+            lambda: jnp.ones_like(batch),
         )
+        s = s._replace(priced=found, batch=batch, held=s.held | (fx <= 0.0))
+        number = jnp.where(i < 2, i, 2)
+        after: _Search = jax.lax.cond(
+            prices,
+            lambda: _refined(s, number, x, fx, least),
+            lambda: s._replace(inner=_narrowed(s.inner, x, fx, halves)),
+        )
+        return after
 
     shapes = jax.eval_shape(problem.price, theta, cap)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     times = (nothing.decode_s, nothing.prompt_s)
-    start = _Search(least, most, most, times, times, times, zero > 0.0, cap, nothing)
-    end = jax.lax.fori_loop(0, problem.n_refinements + 2, refine, start)
-    return end.batch, end.priced
+    zero = jnp.zeros_like(cap)
+    ends = _Bracket(least, most, zero + _NOTHING_ASKED, zero)
+    no = zero > 0.0
+    start = _Search(ends, most, times, times, times, ends, no, no, cap, nothing)
+    end = jax.lax.fori_loop(0, last + 1, round_, start)
+    return end.batch, end.priced, jnp.where(end.held, 1.0, 0.0)
 
 
 @operating_point.defjvp
 def _operating_point_jvp(
     problem: Problem, primals: tuple[Any], tangents: tuple[Any]
-) -> tuple[tuple[Array, Priced], tuple[Array, Priced]]:
+) -> tuple[tuple[Array, Priced, Array], tuple[Array, Priced, Array]]:
     (theta,), (theta_dot,) = primals, tangents
-    batch, priced = operating_point(problem, theta)
+    batch, priced, held = operating_point(problem, theta)
 
     def at(parameters: Any, b: Array) -> tuple[Array, Priced]:
         steps = problem.price(parameters, b)
@@ -222,4 +250,4 @@ def _operating_point_jvp(
     priced_dot = Priced(
         *(t + b * batch_dot for t, b in zip(priced_by_theta, priced_by_batch, strict=True))
     )
-    return (batch, priced), (batch_dot, priced_dot)
+    return (batch, priced, held), (batch_dot, priced_dot, jnp.zeros_like(held))

@@ -15,6 +15,7 @@ from dse.cost.types import Engine, Model, Pool, Target
 from dse.serving.colocated import chunk_load, chunks, decode_load
 from dse.serving.nodes import along, at_nodes, at_points, through_points
 from dse.serving.sharing import Pieces, shared_frac
+from dse.serving.slots import Slots
 from dse.serving.types import Limits, Traffic
 from dse.serving.waiting import batching
 from dse.struct import Array, Scalar
@@ -33,7 +34,7 @@ class Setting(NamedTuple):
     fabric: Fabric
     traffic: Traffic
     limits: Limits
-    slots: Array  # decoding requests of one decode replica
+    slots: Slots  # of a decode replica
     link: Link = Link()
 
 

@@ -73,6 +73,19 @@ class Traffic:
         return self.isl_tokens * self.spread.joint_frac + self.osl_tokens * second / 2.0
 
     @property
+    def context_cv2(self) -> Scalar:
+        """Var(c)/E[c]^2 of the contexts c of decoding requests, prompts and outputs independent.
+
+        Of c the output so far, half of a length-biased output a on average, varies by
+        a^2 (1 + 2 cv^2)/3.
+        """
+        more = self.osl_cv * self.osl_cv
+        said = self.osl_tokens * (1.0 + more) / 2.0
+        prompt = self.isl_cv * self.isl_tokens
+        spread = prompt * prompt + said * said * (1.0 + 2.0 * more) / 3.0
+        return spread / (self.mean_context * self.mean_context)
+
+    @property
     def gaps(self) -> Scalar:
         """O - 1 gaps between output tokens; at least a hair, so that O = 1 divides safely."""
         return self.osl_tokens - 1.0
@@ -158,6 +171,7 @@ class Point:
     link_utilization_frac: Scalar
     transfer_exposed_s: Scalar
     saturation: Scalar  # asked load over what it sustains; above 1 is saturated
+    held: Scalar  # 1 where some load keeps every limit that it was solved for
     slots: Scalar  # decoding requests of one replica that slots and memory allow
     slot_wait_frac: Scalar  # chance that a prompt finds no slot or no cache free
     work: Work

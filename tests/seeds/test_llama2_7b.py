@@ -14,6 +14,7 @@ from dse.cost.memory import memory, weight_bytes
 from dse.cost.transfer import Link, Route, link_rate, streamed_time, transfer
 from dse.serving import first_token, stations
 from dse.serving.evaluate import evaluate
+from dse.serving.slots import Slots
 from dse.serving.types import CLOSED
 from tests.support import (
     Family,
@@ -103,7 +104,7 @@ def test_first_token_is_prefill_exposed_transfer_and_first_decode_step() -> None
         fabric=(0.0, 1.0, 0.0),
         traffic=at.system.traffic,
         limits=limits(),
-        slots=np.asarray(1.0),
+        slots=Slots(np.asarray(1.0), np.asarray(1.0), np.asarray(1.0)),
     )
     front = stations.front(setting)
     first = stations.decode_step(setting, 1.0).total_s

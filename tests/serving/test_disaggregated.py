@@ -10,6 +10,7 @@ import pytest
 
 from dse.serving import stations
 from dse.serving.evaluate import accounts
+from dse.serving.slots import Slots
 from dse.serving.types import CLOSED, FULL, GOODPUT
 from tests.support import (
     Case,
@@ -48,7 +49,8 @@ def with_pool(found: Case, side: str, **changes: Any) -> Case:
 def setting(found: Case) -> stations.Setting:
     system, design = found
     _, account = accounts(system, design)
-    slots = np.minimum(design.decode.max_batch, account.resident_requests(design.decode.dp))
+    pool = design.decode
+    slots = Slots(pool.max_batch, account.resident_requests(pool.dp), pool.dp)
     return stations.Setting(
         system.model,
         design.prefill,

@@ -42,7 +42,7 @@ def theta(**changes: Any) -> dict[str, jax.Array]:
 @pytest.mark.parametrize("c", [0.7, 1.0, 1.4])
 @pytest.mark.parametrize("limit", [0.0052, 0.01, 0.05])
 def test_the_margin_is_zero_at_the_answer(c: float, limit: float) -> None:
-    batch, priced = solved(theta(c=c, limit=limit))
+    batch, priced, _ = solved(theta(c=c, limit=limit))
     exact = ((limit - 5e-3) / 1e-4) ** (1 / c)
     assert float(batch) == pytest.approx(min(exact, 1000.0), rel=1e-4)
     if exact < 1000.0:
@@ -50,19 +50,21 @@ def test_the_margin_is_zero_at_the_answer(c: float, limit: float) -> None:
 
 
 def test_the_cap_binds_where_the_margin_never_does() -> None:
-    batch, priced = solved(theta(limit=10.0))
+    batch, priced, held = solved(theta(limit=10.0))
     assert float(batch) == 1000.0
+    assert float(held) == 1.0
     assert float(priced.decode_s[0]) == pytest.approx(5e-3 + 1e-4 * 1000)
 
 
 def test_where_no_load_is_allowed_the_answer_is_almost_none() -> None:
-    batch, priced = solved(theta(limit=1e-3))
+    batch, priced, held = solved(theta(limit=1e-3))
     assert 0.0 < float(batch) < 0.02
+    assert float(held) == 0.0
     assert np.isfinite(float(priced.decode_s[0]))
 
 
 def test_a_cap_below_one_request_is_kept() -> None:
-    batch, _ = solved(theta(cap=0.3))
+    batch, _, _ = solved(theta(cap=0.3))
     assert float(batch) == pytest.approx(0.3)
 
 
