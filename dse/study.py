@@ -20,7 +20,7 @@ from dse.search.details import (
     metrics_of,
 )
 from dse.search.enumerate import SMALL, Progress
-from dse.search.exact import price_designs, with_percentiles
+from dse.search.exact import price_designs
 from dse.search.recommend import format_remarks, search_target
 from dse.search.trust import doubts
 from dse.serving.reasons import Reason, describe
@@ -92,7 +92,7 @@ def evaluate(
     study = study.model_copy(update={"space": fixed_space(study.space, design)})
     lowered = lower_study(study)
     problem = _chosen_target(lowered, target)
-    one = with_percentiles(price_designs(problem, [0])).row(0)
+    one = price_designs(problem, [0]).row(0)
     whole = design_of(problem, 0)
     reason, miss = int(one.outcome.reason), float(one.outcome.miss)
     refusals, notes = format_remarks(problem, 0)

@@ -292,7 +292,7 @@ def interpreted_single(function: Callable[..., Any]) -> Callable[..., Any]:
             traced[key] = program, jax.tree.structure(shapes)
         program, structure = traced[key]
         with np.errstate(all="ignore"):
-            found = interpret._closed(program, leaves)
+            found = interpret._closed(program, leaves, 0)
         return jax.tree.unflatten(structure, found)
 
     return call

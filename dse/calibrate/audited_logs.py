@@ -22,7 +22,7 @@ from dse import catalog
 from dse.calibrate.rows import read_models
 from dse.errors import DseError
 from dse.lower.study import lower_study
-from dse.search.exact import price_designs, with_percentiles
+from dse.search.exact import price_designs
 from dse.serving.reasons import Reason, describe
 from dse.serving.types import Deployment, System
 from dse.simulate import Tables, simulate
@@ -212,7 +212,7 @@ def closed_form(log: Log) -> tuple[dict[str, float], str]:
     """(metrics at the log's mean rate and lengths, why there are none)."""
     rate = {"arrivals": {"kind": "poisson", "rate": log.requests.rate_requests_per_s}}
     (_, (problem,)), *_ = lower_study(study_of(log, rate)).problems
-    outcome = with_percentiles(price_designs(problem, [0])).row(0).outcome
+    outcome = price_designs(problem, [0]).row(0).outcome
     if Reason(int(outcome.reason)) is not Reason.OK:
         return {}, describe(int(outcome.reason), float(outcome.miss))
     names = [f"{latency}_{word}_s" for latency in ("ttft", "tpot") for word in _STATISTICS]

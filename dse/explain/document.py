@@ -65,7 +65,7 @@ def _price(
         decode=price(model, after, joined(nudged(after), swept(contexts, batches))),
         link=None if between is None else link(between),
         transfers=None if between is None else swept_transfers(between),
-        plain_s=plain_seconds(model, after, batches),
+        plain_s=plain_seconds(model, after, contexts[0], batches),
         history=histories(model, after),
         sweeps=sweeps(model, after, contexts, expert, gemm),
         sides=(before, after),

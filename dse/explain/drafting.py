@@ -14,16 +14,17 @@ from dse.cost.types import Model
 from dse.explain.crossovers import BATCHES, crossing
 from dse.explain.subject import Side
 from dse.serving.speculative import accepted_length
-from dse.struct import Array, replace
+from dse.struct import Array, Scalar, replace
 
 
-def plain_seconds(model: Model, side: Side, batches: Array) -> Array | None:
-    """Decode steps [batches] of the same side without drafts; None where the design drafts none."""
+def plain_seconds(model: Model, side: Side, context: Scalar, batches: Array) -> Array | None:
+    """Decode steps [batches] of the same side at a context, without drafts; None where the design
+    drafts none."""
     if model.draft is None or side.decode is None:
         return None
     without = replace(model, draft=None)
     pool = replace(side.pool, draft_tokens=jnp.zeros(()))
-    load = replace(side.decode, rows_per_request=jnp.ones(()))
+    load = replace(side.decode, rows_per_request=jnp.ones(()), context=context)
 
     def one(requests: Array) -> Array:
         at = replace(load, requests=requests)

@@ -25,7 +25,7 @@ from dse.serving.types import GOODPUT
 
 Progress = Callable[[int, int], None]
 
-# Designs scored together: one shape, traced once.
+# Designs drawn at first, and neighbours scored together.
 BLOCK: Final = 256
 # Smaller grids are priced whole, and have a whole Pareto front.
 SMALL: Final = 4096
@@ -58,7 +58,7 @@ def applies(problem: Problem) -> bool:
 
 
 class _Pricing:
-    """Designs scored so far, in blocks of one shape."""
+    """Designs scored so far."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -69,13 +69,11 @@ class _Pricing:
     def add(self, indices: Iterable[int]) -> None:
         """Scores what was not scored before."""
         new = [index for index in dict.fromkeys(indices) if index not in self.scores]
-        for start in range(0, len(new), BLOCK):
-            block = new[start : start + BLOCK]
-            padded = block + [block[-1]] * (BLOCK - len(block))
-            found = Scored(*(x[: len(block)] for x in score_designs(self.problem, padded)))
+        if new:
+            found = score_designs(self.problem, new)
             self.parts.append(found)
-            self.order += block
-            self.scores.update(zip(block, found.score.tolist(), strict=True))
+            self.order += new
+            self.scores.update(zip(new, found.score.tolist(), strict=True))
 
     def score_of(self, index: int) -> float:
         """The score of a design; -inf where it is not feasible or was not priced."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from dse.errors import DseError, one_of
 from dse.lower.study import Problem
-from dse.search.exact import DENSE_REFINEMENTS, EXPERT_REFINEMENTS, score_designs
+from dse.search.exact import refinements, score_designs
 from dse.search.found import Found, merged, reduced
 from dse.search.reduce import Reduced, Row, absorb, nothing, unpacked
 from dse.serving.evaluate import evaluate
@@ -68,7 +68,7 @@ def price_row(
 ) -> Row:
     """The figures of one row that the reduction reads."""
     design, counted = row_deployment(tables, cut, row)
-    n_refinements = EXPERT_REFINEMENTS if system.model.main.experts else DENSE_REFINEMENTS
+    n_refinements = refinements(system)
     wanted = (metric,) if is_percentile(metric) else ()
     outcome = evaluate(system, design, n_refinements, wanted)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,24 +12,25 @@ import numpy as np
 from dse.cost.law import Kernel
 from dse.cost.step import StepCost, step_kernels
 from dse.lower.study import Problem
-from dse.search import interpret
+from dse.search.programs import run_on_designs
 from dse.serving.colocated import chunk_load, chunks, decode_load
 from dse.serving.evaluate import effective, evaluate, step_costs
-from dse.serving.promises import is_percentile, percentiles
+from dse.serving.promises import percentiles
 from dse.serving.reasons import Reason
 from dse.serving.types import Deployment, Outcome, System
 from dse.space.designs import digit_arrays, gathered
-from dse.struct import replace
+from dse.struct import Scalar, replace
 
 REFINEMENTS = 6
 # Of a search: dense models need fewer, their steps are nearly affine in the batch.
 DENSE_REFINEMENTS = 2
 EXPERT_REFINEMENTS = 3
-# Blocks have a power of two of designs, so that few shapes are ever traced.
 _LARGEST_BLOCK = 4096
-_SMALLEST_BLOCK = 8
 
-_traced: dict[Any, Any] = {}
+
+def refinements(system: System) -> int:
+    """How often a search refines an operating point."""
+    return EXPERT_REFINEMENTS if system.model.main.experts else DENSE_REFINEMENTS
 
 
 class Priced(NamedTuple):
@@ -57,18 +59,11 @@ def _plain(picked: Any) -> Any:
     return picked.item() if np.ndim(picked) == 0 else picked
 
 
-def with_percentiles(priced: Priced) -> Priced:
-    """The same designs with the percentiles of every latency among their metrics."""
-    tails = priced.outcome.point.tails
-    program, structure = interpret.trace(percentiles, tails)
-    found = jax.tree.unflatten(structure, interpret.run(program, tails))
-    metrics = {**priced.outcome.metrics, **found}
-    return priced._replace(outcome=replace(priced.outcome, metrics=metrics))
-
-
-def _price(system: System, design: Deployment) -> Priced:
+def _price(system: System, design: Deployment, n_refinements: Scalar) -> Priced:
     system = effective(system, design)
-    outcome = evaluate(system, design, REFINEMENTS)
+    outcome = evaluate(system, design, n_refinements)
+    metrics = {**outcome.metrics, **percentiles(outcome.point.tails)}
+    outcome = replace(outcome, metrics=metrics)
     prompt, decode = step_costs(system, design, outcome.point)
     batch = outcome.point.resident_requests / design.decode.replicas
     traffic = system.traffic
@@ -96,7 +91,7 @@ def _price(system: System, design: Deployment) -> Priced:
 
 def price(system: System, design: Deployment) -> Priced:
     """Float64 figures of the designs of a deployment whose leaves are numpy arrays [n]."""
-    found: Priced = _interpreted(_price, (), system, design)
+    found: Priced = run_on_designs(_price, system, design, REFINEMENTS)
     return found
 
 
@@ -112,63 +107,46 @@ class Scored(NamedTuple):
 
 def score_designs(problem: Problem, indices: Sequence[int]) -> Scored:
     """Designs of a grid in float64, to a search's precision and without details."""
-    metric, sign = problem.goal.metric, problem.goal.sign
+    sign = problem.goal.sign
     parts = []
     for block in _blocks(list(indices)):
-        design = gathered(problem.tables, digit_arrays(problem.grid, block))
-        outcome = _interpreted(_SCORING[is_percentile(metric)], (metric,), problem.system, design)
-        feasible = np.asarray(outcome.reason) == int(Reason.OK)
-        parts.append(outcome._replace(score=np.where(feasible, sign * outcome.score, -np.inf)))
+        found = _scored(problem, block)
+        feasible = np.asarray(found.reason) == int(Reason.OK)
+        parts.append(found._replace(score=np.where(feasible, sign * found.score, -np.inf)))
     return Scored(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
 
 
-def _scored(
-    system: System, design: Deployment, metric: str, wanted: tuple[str, ...] = ()
-) -> Scored:
-    n_refinements = EXPERT_REFINEMENTS if system.model.main.experts else DENSE_REFINEMENTS
-    outcome = evaluate(system, design, n_refinements, wanted)
-    metrics = outcome.metrics
+def _scored(problem: Problem, indices: list[int]) -> Scored:
+    system, metric = problem.system, problem.goal.metric
+    design = gathered(problem.tables, digit_arrays(problem.grid, indices))
+    n_refinements = refinements(system)
+    # The program that prices with all details, run for these figures alone: traced once for both.
+    found: Scored = run_on_designs(
+        _price, system, design, n_refinements, part=partial(_compared, metric)
+    )
+    return found
+
+
+def _compared(metric: str, priced: Priced) -> Scored:
+    outcome = priced.outcome
     return Scored(
-        score=metrics[metric],
-        speed=metrics["output_tokens_per_s_per_user"],
-        rate=metrics["output_tokens_per_s_per_accelerator"],
+        score=outcome.metrics[metric],
+        speed=outcome.metrics["output_tokens_per_s_per_user"],
+        rate=outcome.metrics["output_tokens_per_s_per_accelerator"],
         reason=outcome.reason,
         miss=outcome.miss,
     )
 
 
-def _scored_percentile(system: System, design: Deployment, metric: str) -> Scored:
-    return _scored(system, design, metric, (metric,))
+def rates(problem: Problem, indices: Sequence[int]) -> Any:
+    """Requests/s [n] of designs of a grid, to a search's precision."""
+    design = gathered(problem.tables, digit_arrays(problem.grid, list(indices)))
+    n_refinements = refinements(problem.system)
 
+    def rate(priced: Priced) -> Any:
+        return priced.outcome.point.requests_per_s
 
-_SCORING = {False: _scored, True: _scored_percentile}
-
-
-def _interpreted(
-    function: Callable[..., Any], names: tuple[str, ...], system: System, design: Deployment
-) -> Any:
-    """A function of a system, designs [n] and names, run by numpy; its leaves are [..., n]."""
-    n = max(np.size(leaf) for leaf in jax.tree.leaves(design))
-    size = max(_SMALLEST_BLOCK, 1 << (n - 1).bit_length())
-    padded = jax.tree.map(lambda leaf: _padded(leaf, size), design)
-    narrow = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), system)
-    shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves((narrow, padded)))
-    key = (function, names, jax.tree.structure((narrow, padded)), shapes)
-    if key not in _traced:
-        _traced[key] = interpret.trace(lambda s, d: function(s, d, *names), narrow, padded)
-    jaxpr, structure = _traced[key]
-    found = jax.tree.unflatten(structure, interpret.run(jaxpr, narrow, padded))
-    return jax.tree.map(lambda leaf: _columns(leaf, size)[..., :n], found)
-
-
-def _columns(leaf: Any, size: int) -> Any:
-    """[..., size]: nodes before designs, each design its own column."""
-    return np.broadcast_to(leaf, (*np.shape(leaf)[:-1], size))
-
-
-def _padded(leaf: Any, size: int) -> Any:
-    values = np.atleast_1d(np.asarray(leaf, dtype=np.float64))
-    return np.concatenate([values, np.repeat(values[-1:], size - len(values))])
+    return run_on_designs(_price, problem.system, design, n_refinements, part=rate)
 
 
 def price_designs(problem: Problem, indices: Sequence[int]) -> Priced:

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.lower.study import Problem
-from dse.search import interpret
 from dse.search.enumerate import longest_row
-from dse.search.exact import DENSE_REFINEMENTS, EXPERT_REFINEMENTS
+from dse.search.exact import refinements
+from dse.search.programs import run_on_designs
 from dse.serving.evaluate import evaluate, price_usd_per_hour
 from dse.serving.reasons import Reason
 from dse.serving.types import OPEN, Deployment, System
@@ -32,7 +32,7 @@ from dse.struct import Array, Scalar, replace
 
 Codes = NDArray[np.int8]
 
-# Designs asked together in float64: one shape, traced once.
+# Designs asked together in float64.
 BLOCK: Final = 1024
 _GROUPS_PER_LAUNCH: Final = 1 << 17
 _WORKERS: Final = 2
@@ -54,7 +54,7 @@ def codes(
     """Reason why a design cannot reach `score`, or OK where it may; `slots` as in `evaluate`."""
     rate = jnp.maximum(score * SCALES[metric](system, design), _TINY_RATE)
     asked = replace(system, traffic=replace(system.traffic, load=rate, load_kind=OPEN))
-    n_refinements = EXPERT_REFINEMENTS if system.model.main.experts else DENSE_REFINEMENTS
+    n_refinements = refinements(system)
     return jnp.asarray(evaluate(asked, design, n_refinements, slots=slots).reason)
 
 
@@ -151,9 +151,6 @@ def blocks(indices: list[int]) -> Iterator[list[int]]:
         yield indices[start : start + BLOCK]
 
 
-_traced: dict[Any, Any] = {}
-
-
 def asked_designs(
     problem: Problem,
     tables: Tables,
@@ -163,19 +160,6 @@ def asked_designs(
     slots: float | None,
 ) -> Any:
     """Reasons [n] of chosen designs in float64, by interpretation."""
-    padded = indices + [indices[-1]] * (BLOCK - len(indices))
-    design = gathered(tables, digit_arrays(grid, padded))
-    args = jax.tree.map(
-        lambda leaf: np.asarray(leaf, np.float64), (problem.system, design, np.full(1, score))
-    )
-    metric = problem.goal.metric
-
-    def ask(system: System, chosen: Deployment, wanted: Array) -> Array:
-        return codes(system, chosen, wanted, metric, slots)
-
-    shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(args))
-    key = (jax.tree.structure(args), shapes, metric, slots)
-    if key not in _traced:
-        _traced[key] = interpret.trace(ask, *args)[0]
-    (reasons,) = interpret.run(_traced[key], *args)
-    return np.broadcast_to(reasons, (BLOCK,))[: len(indices)]
+    design = gathered(tables, digit_arrays(grid, indices))
+    names = (problem.goal.metric, slots)
+    return run_on_designs(codes, problem.system, design, score, names=names)

@@ -35,20 +35,30 @@ def trace(function: Callable[..., Any], *args: Any) -> tuple[ClosedJaxpr, Any]:
     return jaxpr, jax.tree.structure(shapes)
 
 
-def run(jaxpr: ClosedJaxpr, *args: Any) -> list[Any]:
-    """The flat outputs of a jaxpr for the leaves of `args`, as numpy arrays in float64."""
+def run(jaxpr: ClosedJaxpr, *args: Any, size: int = 0, wanted: Wanted | None = None) -> list[Any]:
+    """The flat outputs of a jaxpr for the leaves of `args`, as numpy arrays in float64.
+
+    `size` is that of the axis whose size was left open where the jaxpr was traced. Outputs that are
+    not `wanted` are not computed.
+    """
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(args)]
     wide = [leaf.astype(np.float64) if leaf.dtype.kind == "f" else leaf for leaf in leaves]
     with np.errstate(all="ignore"):
-        return _closed(jaxpr, wide)
+        return _closed(jaxpr, wide, size, wanted)
 
 
-def _closed(jaxpr: ClosedJaxpr, args: Sequence[Any], wanted: Wanted | None = None) -> list[Any]:
-    return _run(jaxpr.jaxpr, [np.asarray(const) for const in jaxpr.consts], args, wanted)
+def _closed(
+    jaxpr: ClosedJaxpr, args: Sequence[Any], size: int, wanted: Wanted | None = None
+) -> list[Any]:
+    return _run(jaxpr.jaxpr, [np.asarray(const) for const in jaxpr.consts], args, size, wanted)
 
 
 def _run(
-    jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], wanted: Wanted | None = None
+    jaxpr: Jaxpr,
+    consts: Sequence[Any],
+    args: Sequence[Any],
+    size: int,
+    wanted: Wanted | None = None,
 ) -> list[Any]:
     """The outputs; None for those that are not `wanted`, where anything is said about them."""
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
@@ -65,10 +75,11 @@ def _run(
             continue
         shaped = _SHAPED.get(eqn.primitive.name)
         if shaped is not None:
-            env[eqn.outvars[0]] = shaped(eqn.params, *inputs)
+            env[eqn.outvars[0]] = shaped(_sized(eqn.params, size), *inputs)
             continue
-        nested = _NESTED.get(eqn.primitive.name, _bind)
-        outputs = _call(eqn, inputs, used) if nested is _call else nested(eqn, inputs)
+        nested: Rule = _NESTED.get(eqn.primitive.name, _bind)
+        asked = (used,) if nested is _call else ()
+        outputs = nested(eqn, inputs, size, *asked)
         env.update(zip(eqn.outvars, outputs, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
@@ -117,7 +128,25 @@ def _reads(eqn: Any, used: Wanted) -> Wanted:
     return tuple(id(var) in read for var in inner.invars)
 
 
-def _bind(eqn: Any, inputs: list[Any]) -> list[Any]:
+_SIZES = ("shape", "new_sizes", "start_indices", "limit_indices", "slice_sizes")
+
+
+def _sized(params: dict[str, Any], size: int) -> dict[str, Any]:
+    """Parameters of an operation with the size that was left open filled in."""
+    open_ = [
+        key
+        for key in _SIZES
+        if key in params and not all(isinstance(one, int) for one in params[key])
+    ]
+    if not open_:
+        return params
+    filled = {
+        key: tuple(one if isinstance(one, int) else size for one in params[key]) for key in open_
+    }
+    return {**params, **filled}
+
+
+def _bind(eqn: Any, inputs: list[Any], _: int) -> list[Any]:
     """Any other operation: jax runs it by itself."""
     with double_precision():
         found = eqn.primitive.bind(*inputs, **eqn.params)
@@ -131,38 +160,57 @@ def _inner(eqn: Any) -> Jaxpr:
     return jaxpr
 
 
-def _call(eqn: Any, inputs: list[Any], used: Wanted | None = None) -> list[Any]:
+def _call(eqn: Any, inputs: list[Any], size: int, used: Wanted | None = None) -> list[Any]:
     inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
     if isinstance(inner, ClosedJaxpr):
-        return _closed(inner, inputs, used)
-    return _run(inner, [], inputs, used)
+        return _closed(inner, inputs, size, used)
+    return _run(inner, [], inputs, size, used)
 
 
-def _scan(eqn: Any, inputs: list[Any]) -> list[Any]:
+def _scan(eqn: Any, inputs: list[Any], size: int) -> list[Any]:
     p = eqn.params
     n_fixed = p["num_consts"] + p["num_carry"]
     if len(inputs) > n_fixed or len(p["jaxpr"].out_avals) > p["num_carry"]:
-        return _bind(eqn, inputs)  # stacked inputs or outputs: no loop of ours has them
+        return _bind(eqn, inputs, size)  # stacked inputs or outputs: no loop of ours has them
     consts, carry = inputs[: p["num_consts"]], inputs[p["num_consts"] :]
     for _ in range(p["length"]):
-        carry = _closed(p["jaxpr"], [*consts, *carry])
+        carry = _closed(p["jaxpr"], [*consts, *carry], size)
     return carry
 
 
-def _while(eqn: Any, inputs: list[Any]) -> list[Any]:
+def _while(eqn: Any, inputs: list[Any], size: int) -> list[Any]:
     p = eqn.params
     n_cond, n_body = p["cond_nconsts"], p["body_nconsts"]
     for_cond, for_body = inputs[:n_cond], inputs[n_cond : n_cond + n_body]
     carry = inputs[n_cond + n_body :]
-    while bool(_closed(p["cond_jaxpr"], [*for_cond, *carry])[0]):
-        carry = _closed(p["body_jaxpr"], [*for_body, *carry])
+    while bool(_closed(p["cond_jaxpr"], [*for_cond, *carry], size)[0]):
+        carry = _closed(p["body_jaxpr"], [*for_body, *carry], size)
     return carry
 
 
-def _cond(eqn: Any, inputs: list[Any]) -> list[Any]:
+def _cond(eqn: Any, inputs: list[Any], size: int) -> list[Any]:
     branches = eqn.params["branches"]
     which = min(max(int(inputs[0]), 0), len(branches) - 1)
-    return _closed(branches[which], inputs[1:])
+    return _closed(branches[which], inputs[1:], size)
+
+
+def _gather(eqn: Any, inputs: list[Any], size: int) -> list[Any]:
+    """x[i] or x[i:j] along one axis, as traced where a size is open; jax does the others."""
+    x, indices = inputs
+    p = _sized(eqn.params, size)
+    axes, dropped = (
+        getattr(p["dimension_numbers"], name)
+        for name in ("start_index_map", "collapsed_slice_dims")
+    )
+    rest = [n for axis, n in enumerate(p["slice_sizes"]) if (axis,) != axes]
+    whole = rest == [n for axis, n in enumerate(np.shape(x)) if (axis,) != axes]
+    if len(axes) != 1 or dropped not in ((), axes) or not whole or np.size(indices) != 1:
+        return _bind(eqn, inputs, size)
+    [axis] = axes
+    length = p["slice_sizes"][axis]
+    first = min(max(int(np.reshape(indices, ())), 0), np.shape(x)[axis] - length)
+    found = np.take(x, range(first, first + length), axis=axis)
+    return [np.squeeze(found, axis) if dropped else found]
 
 
 def _select(which: Any, *cases: Any) -> Any:
@@ -241,7 +289,7 @@ _SHAPED: dict[str, Rule] = {
     "reduce_max": lambda p, x: np.max(x, axis=p["axes"]),
     "reduce_min": lambda p, x: np.min(x, axis=p["axes"]),
 }
-_NESTED: dict[str, Callable[[Any, list[Any]], list[Any]]] = {
+_NESTED: dict[str, Callable[..., list[Any]]] = {
     "jit": _call,
     "pjit": _call,
     "closed_call": _call,
@@ -250,7 +298,8 @@ _NESTED: dict[str, Callable[[Any, list[Any]], list[Any]]] = {
     "scan": _scan,
     "while": _while,
     "cond": _cond,
-    "optimization_barrier": lambda _, inputs: inputs,
+    "gather": _gather,
+    "optimization_barrier": lambda _, inputs, __: inputs,
 }
 
 

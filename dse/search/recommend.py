@@ -16,7 +16,7 @@ from dse.search.details import (
     metrics_of,
 )
 from dse.search.enumerate import SMALL, Progress, enumerate_designs, interpret_designs
-from dse.search.exact import Priced, price_designs, with_percentiles
+from dse.search.exact import Priced, price_designs
 from dse.search.found import Found, stage
 from dse.search.trust import Doubt, doubts
 from dse.serving.reasons import Reason, describe
@@ -69,7 +69,6 @@ class _Row:
     problem: Problem
     index: int
     priced: Priced
-    beside: int  # designs that were priced together
 
     @property
     def feasible(self) -> bool:
@@ -93,7 +92,7 @@ def search_target(
     counts, interrupted, evaluated = {}, False, 0
     for problem in problems:
         found, priced, where = _searched(problem, progress, small)
-        every = [_Row(problem, i, priced.row(k), len(where)) for i, k in where.items()]
+        every = [_Row(problem, i, priced.row(k)) for i, k in where.items()]
         rows += [row for row in every if row.feasible]
         nearest += [row for row in every if not row.feasible]
         counts[problem.mode] = dict(found.counts)
@@ -121,7 +120,7 @@ def _searched(
     found = _found(problem, progress, small)
     # Interrupted before anything was priced, the first design stands for all.
     candidates = found.candidates() or [0]
-    priced = with_percentiles(price_designs(problem, candidates))
+    priced = price_designs(problem, candidates)
     return found, priced, {index: k for k, index in enumerate(candidates)}
 
 
@@ -191,7 +190,7 @@ def _recommendation(problems: Sequence[Problem], row: _Row) -> Recommendation:
         breakdown=breakdown_of(row.priced),
         absent=dict(problem.absent),
         notes=notes,
-        trust=doubts(problem, row.index, row.priced, beside=row.beside),
+        trust=doubts(problem, row.index, row.priced),
     )
 
 

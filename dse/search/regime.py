@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.lower.study import Problem
 from dse.search.details import design_of
-from dse.search.exact import Priced, price_designs
+from dse.search.exact import Priced, rates
 from dse.serving.types import GOODPUT, OPEN
 from dse.struct import replace
 from dse.workload import WINDOWS, Drift
@@ -33,13 +33,13 @@ class Regime:
     largest_requests_per_s: float | None  # with nothing promised; None in a closed loop
 
     @classmethod
-    def of(cls, problem: Problem, index: int, priced: Priced, beside: int) -> Regime:
-        """A design of a grid by its index; `beside` as in `dse.search.trust.doubts`."""
+    def of(cls, problem: Problem, index: int, priced: Priced) -> Regime:
+        """A design of a grid by its index."""
         design = design_of(problem, index)
         prefill, decode = design.get("prefill", design), design.get("decode", design)
         largest = None
         if problem.system.traffic.is_open:
-            largest = _largest_rate(problem, index, beside)
+            largest = _largest_rate(problem, index)
         return cls(problem, priced, prefill, decode, largest)
 
     @property
@@ -118,7 +118,7 @@ class Regime:
         return 1.0 + (index - 1.0) / float(replicas)
 
 
-def _largest_rate(problem: Problem, index: int, beside: int) -> float:
+def _largest_rate(problem: Problem, index: int) -> float:
     """Requests/s that the design sustains when nothing is promised."""
     system = problem.system
     limits = replace(
@@ -129,5 +129,4 @@ def _largest_rate(problem: Problem, index: int, beside: int) -> float:
     )
     traffic = replace(system.traffic, load=_BOUNDLESS_LOAD)
     boundless = replace(system, limits=limits, traffic=traffic)
-    found = price_designs(replace(problem, system=boundless), [index] * beside)
-    return float(found.row(0).outcome.point.requests_per_s)
+    return float(rates(replace(problem, system=boundless), [index])[0])

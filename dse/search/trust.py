@@ -51,15 +51,14 @@ class Doubt(TypedDict):
     figures: list[str]
 
 
-def doubts(problem: Problem, index: int, priced: Priced, *, beside: int = 1) -> list[Doubt]:
+def doubts(problem: Problem, index: int, priced: Priced) -> list[Doubt]:
     """What is in doubt of one priced design of a grid; empty where closed forms were found good.
 
-    `beside` is how many designs were priced together with it: one more figure is then found in the
-    shape that is traced already. A design that cannot run has no figures to doubt.
+    A design that cannot run has no figures to doubt.
     """
     if int(priced.outcome.reason) in _NEVER:
         return []
-    return doubts_in(Regime.of(problem, index, priced, beside))
+    return doubts_in(Regime.of(problem, index, priced))
 
 
 def doubts_in(regime: Regime) -> list[Doubt]:

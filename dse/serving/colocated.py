@@ -169,17 +169,10 @@ def _cap(s: Setting) -> Array:
     return MOST_SLOTS_FRAC * s.slots.number if s.traffic.is_open else s.slots.number
 
 
-def operate(s: Setting, n_refinements: int) -> Point:
+def operate(s: Setting, n_refinements: Scalar) -> Point:
     """The operating point of a colocated deployment of identical replicas."""
     batch, priced, held = operating_point(
-        Problem(
-            _price,
-            _margin,
-            _cap,
-            n_refinements,
-            curve_power(s.model),
-        ),
-        s,
+        Problem(_price, _margin, _cap, curve_power(s.model)), s, n_refinements
     )
     load = load_of(s, batch, (priced.decode_s, priced.prompt_s))
     at = kept(flow(load))

@@ -173,19 +173,12 @@ def _cap(theta: _Theta) -> Array:
     return MOST_SLOTS_FRAC * s.slots.number if s.traffic.is_open else s.slots.number
 
 
-def operate(s: Setting, n_refinements: int) -> Point:
+def operate(s: Setting, n_refinements: Scalar) -> Point:
     """The operating point of the two pools."""
     front = front_of(s)
     theta = _Theta(s, front)
     batch, priced, held = operating_point(
-        Problem(
-            _price,
-            _margin,
-            _cap,
-            n_refinements,
-            curve_power(s.model),
-        ),
-        theta,
+        Problem(_price, _margin, _cap, curve_power(s.model)), theta, n_refinements
     )
     decode_s = priced.decode_s[0]
     at = _state(theta, batch, priced.decode_s)

@@ -83,7 +83,7 @@ def effective(system: System, design: Deployment) -> System:
 def evaluate(
     system: System,
     design: Deployment,
-    n_refinements: int = DEFAULT_REFINEMENTS,
+    n_refinements: Scalar = DEFAULT_REFINEMENTS,
     wanted: tuple[str, ...] = (),
     slots: Scalar | None = None,
 ) -> Outcome:

@@ -27,6 +27,7 @@ _PRICE, _HALVE, _SECANT = 0, 1, 2
 _FIRST = (_HALVE,) * 2 + (_SECANT,) * 5
 _LATER = (_SECANT,) * 5
 _EDGE = 0.02
+MOST_REFINEMENTS = 12
 _SMALLEST_BATCH = 1e-6
 # The bounded margin of a batch so small that nothing is asked of the machine.
 _NOTHING_ASKED = -1.0
@@ -56,7 +57,6 @@ class Problem(NamedTuple):
     price: Callable[[Any, Array], Priced]
     margin: Callable[[Any, Array, Times], Array]
     cap: Callable[[Any], Array]
-    n_refinements: int
     power: int = 1
 
 
@@ -163,22 +163,31 @@ def _refined(s: _Search, i: Array, x: Array, fx: Array, least: Array) -> _Search
     )
 
 
-def _schedule(n_refinements: int) -> tuple[int, ...]:
+def _schedule() -> tuple[int, ...]:
     """What the rounds of the loop do: two pricings, and one after each row of narrowings."""
     found = (_PRICE, _PRICE)
-    for number in range(n_refinements):
+    for number in range(MOST_REFINEMENTS):
         found += (*(_LATER if number else _FIRST), _PRICE)
     return found
 
 
+def _rounds(n_refinements: Scalar) -> Scalar:
+    """How many rounds of the schedule `n_refinements` take."""
+    first, each = len(_FIRST) - len(_LATER), len(_LATER) + 1
+    return 2 + jnp.where(n_refinements > 0, first + each * n_refinements, 0)
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def operating_point(problem: Problem, theta: Any) -> tuple[Array, Priced, Array]:
+def operating_point(
+    problem: Problem, theta: Any, n_refinements: Scalar
+) -> tuple[Array, Priced, Array]:
     """(largest B in (0, cap] whose margin is at most 0, the steps at that B, 1 if there is any).
 
-    B is priced at the cap, at one request, and then `n_refinements` times at the root that the last
-    bracket suggests, found by halvings and secants with interpolated times. One loop does both, so
-    that steps and margins are traced and compiled once. First derivatives are exact (implicit
-    function theorem): dB = -margin_theta / margin_B, or the cap's own where it binds.
+    B is priced at the cap, at one request, and then `n_refinements` times, at most
+    MOST_REFINEMENTS, at the root that the last bracket suggests, found by halvings and secants with
+    interpolated times. One loop does both, so that steps and margins are traced and compiled once.
+    First derivatives are exact (implicit function theorem): dB = -margin_theta / margin_B, or the
+    cap's own where it binds.
     """
 
     def coordinate(batch: Array) -> Array:
@@ -187,9 +196,7 @@ def operating_point(problem: Problem, theta: Any) -> tuple[Array, Priced, Array]
     cap = jnp.maximum(problem.cap(theta), _SMALLEST_BATCH)
     least, most = coordinate(jnp.full_like(cap, _SMALLEST_BATCH)), coordinate(cap)
     one = coordinate(jnp.minimum(jnp.ones_like(cap), 0.5 * cap))
-    kinds = _schedule(problem.n_refinements)
-    last = len(kinds) - 1
-    kind_of = jnp.asarray(kinds)
+    kind_of, last = jnp.asarray(_schedule()), _rounds(n_refinements) - 1
 
     def round_(i: Array, s: _Search) -> _Search:
         prices, halves = kind_of[i] == _PRICE, kind_of[i] == _HALVE
@@ -231,10 +238,10 @@ def operating_point(problem: Problem, theta: Any) -> tuple[Array, Priced, Array]
 
 @operating_point.defjvp
 def _operating_point_jvp(
-    problem: Problem, primals: tuple[Any], tangents: tuple[Any]
+    problem: Problem, primals: tuple[Any, Any], tangents: tuple[Any, Any]
 ) -> tuple[tuple[Array, Priced, Array], tuple[Array, Priced, Array]]:
-    (theta,), (theta_dot,) = primals, tangents
-    batch, priced, held = operating_point(problem, theta)
+    (theta, n_refinements), (theta_dot, _) = primals, tangents
+    batch, priced, held = operating_point(problem, theta, n_refinements)
 
     def at(parameters: Any, b: Array) -> tuple[Array, Priced]:
         steps = problem.price(parameters, b)

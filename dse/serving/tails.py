@@ -152,7 +152,7 @@ def _quantile_jvp(
     return t, moved
 
 
-def percentile(mixture: Mixture, level: float) -> Array:
+def percentile(mixture: Mixture, level: Scalar) -> Array:
     """The time that a share `level` of requests stays under, seconds."""
     longest = jnp.asarray(0.0)
     for part in mixture:

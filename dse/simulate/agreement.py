@@ -208,10 +208,7 @@ def _closed(case: _Case, kind: str, load: float, limits: Mapping[str, float]) ->
     traffic = replace(traffic, load_kind=kind, load=load, dispersion=bursts)
     promised = Limits(means={}, percentiles=dict.fromkeys(_PROMISED, _BOUNDLESS_S) | dict(limits))
     system = replace(case.system, traffic=traffic, limits=promised)
-    priced = exact.price(system, case.design)
-    if kind == OPEN:
-        priced = exact.with_percentiles(priced)
-    one = priced.row(0)
+    one = exact.price(system, case.design).row(0)
     point = one.outcome.point
     found = {name: float(value) for name, value in one.outcome.metrics.items()}
     marks = {name: float(getattr(point, name)) for name in _MARKS}

@@ -26,16 +26,16 @@ _SPLIT: dict[str, Any] = {
 
 
 def test_each_chunk_is_priced_as_evaluate_does() -> None:
-    rows = chunk_rows(_STUDY, [256, 4096], "tpot_mean", [0.02, 0.03])
+    rows = chunk_rows(_STUDY, [256, 4096], "tpot_mean", [0.012, 0.03])
     assert [(row["series"], row["chunk_tokens"]) for row in rows] == [
-        (0.02, 256),
-        (0.02, 4096),
+        (0.012, 256),
+        (0.012, 4096),
         (0.03, 256),
         (0.03, 4096),
     ]
     alone = evaluate(_STUDY, {"chunk_tokens": 256}).metrics[GOODPUT]
     assert rows[2][GOODPUT] == pytest.approx(alone, rel=1e-6)
-    assert rows[0][GOODPUT] < rows[2][GOODPUT]
+    assert rows[0][GOODPUT] < 0.99 * rows[2][GOODPUT]
 
 
 def test_a_limit_that_no_chunk_keeps_gives_zeros() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dse.errors import DseError
 from dse.lower.study import Problem
 from dse.search import enumerate as search
+from dse.search import exact as exact_search
 from dse.search import interpret
 from dse.search.exact import price_designs
 from dse.search.found import Found
@@ -53,7 +54,7 @@ def brute_force(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     system = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), problem.system)
     key = (jax.tree.structure((system, wide)), n)
     if key not in traced:
-        one = partial(evaluate, n_refinements=search.DENSE_REFINEMENTS)
+        one = partial(evaluate, n_refinements=exact_search.DENSE_REFINEMENTS)
         traced[key] = interpret.trace(jax.vmap(one, in_axes=(None, 0)), system, wide)
     jaxpr, structure = traced[key]
     outcome = jax.tree.unflatten(structure, interpret.run(jaxpr, system, wide))
@@ -87,8 +88,7 @@ def test_the_search_equals_brute_force(
 
 def test_float64_agrees_with_the_search(problem: Problem) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dse.search.exact.REFINEMENTS", search.DENSE_REFINEMENTS)
-        patch.setattr("dse.search.exact._traced", {})
+        patch.setattr("dse.search.exact.REFINEMENTS", exact_search.DENSE_REFINEMENTS)
         found = enumerated(problem)
         candidates = found.candidates()
         priced = price_designs(problem, candidates)

@@ -28,10 +28,10 @@ def cap(theta: Any) -> jax.Array:
     return theta["cap"]
 
 
-PROBLEM = Problem(price, margin, cap, 6)
+PROBLEM = Problem(price, margin, cap)
 
 
-solved = jax.jit(lambda t: operating_point(PROBLEM, t))
+solved = jax.jit(lambda t: operating_point(PROBLEM, t, 6))
 
 
 def theta(**changes: Any) -> dict[str, jax.Array]:
@@ -72,7 +72,7 @@ Numbers = dict[str, jax.Array]
 
 
 def answer(t: Numbers) -> jax.Array:
-    return operating_point(PROBLEM, t)[0]
+    return operating_point(PROBLEM, t, 6)[0]
 
 
 answers = jax.jit(answer)
@@ -94,9 +94,6 @@ def test_the_answer_is_differentiated_at_the_root(limit: float) -> None:
 
 def test_more_refinements_never_move_away() -> None:
     exact = ((0.02 - 5e-3) / 1e-4) ** (1 / 1.4)
-    errors = [
-        abs(float(operating_point(PROBLEM._replace(n_refinements=n), theta(c=1.4))[0]) - exact)
-        for n in (1, 3, 6)
-    ]
+    errors = [abs(float(operating_point(PROBLEM, theta(c=1.4), n)[0]) - exact) for n in (1, 3, 6)]
     assert errors[0] >= errors[1] >= errors[2]
     assert errors[2] < 1e-3 * exact
