@@ -292,7 +292,7 @@ def interpreted_single(function: Callable[..., Any]) -> Callable[..., Any]:
             traced[key] = program, jax.tree.structure(shapes)
         program, structure = traced[key]
         with np.errstate(all="ignore"):
-            found = interpret._closed(program, leaves, 0)
+            found = interpret.run_flat(program, leaves)
         return jax.tree.unflatten(structure, found)
 
     return call

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.export import symbolic_shape
 
-from dse.search import interpret
+from dse.search import interpret, numpy_rules
 from dse.search.interpret import double_precision
 from dse.struct import kept
 
@@ -129,13 +130,13 @@ def test_what_nobody_uses_is_not_computed(
 ) -> None:
     jaxpr, structure = interpret.trace(function, X)
     assert "erfc" in str(jaxpr)  # jax itself has left it in
-    rule, seen = interpret._RULES["erfc"], []
+    rule, seen = numpy_rules.FUNCTIONS["erfc"], []
 
     def counted(x: Any) -> Any:
         seen.append(x)
         return rule(x)
 
-    monkeypatch.setitem(interpret._RULES, "erfc", counted)
+    monkeypatch.setitem(numpy_rules.FUNCTIONS, "erfc", counted)
     found = jax.tree.unflatten(structure, interpret.run(jaxpr, X))
     assert len(seen) == calls
     with double_precision():
@@ -155,3 +156,72 @@ def test_the_precision_outside_is_left_alone() -> None:
     with double_precision():
         assert jnp.asarray(1.0).dtype == jnp.float64
     assert jnp.asarray(1.0).dtype == before
+
+
+(DESIGNS,) = symbolic_shape("designs")
+
+
+def first_of(x: Any) -> Any:
+    """An index 0 that nothing knows before the function runs."""
+    return jnp.int32(0.0 * jnp.sum(x[0]))
+
+
+OPEN: dict[str, Callable[..., Any]] = {
+    "one": lambda x: x[1],
+    "some": lambda x: x[1:3],
+    "last": lambda x: x[-1],
+    "last two": lambda x: x[-2:],
+    "of the second axis": lambda x: jnp.stack([x, 2.0 * x], axis=1)[:, 1],
+    "of the second axis, some": lambda x: jnp.stack([x, 2.0 * x, -x], axis=1)[:, 1:3],
+    "by a number": lambda x: x[first_of(x) + 1],
+    "by a number below 0": lambda x: x[first_of(x) - 1],
+    "by a number out of bounds": lambda x: x[first_of(x) + 9],
+    "of a loop": lambda x: jax.lax.fori_loop(0, 3, lambda i, c: c + x[i], jnp.zeros_like(x[0])),
+}
+
+
+@pytest.mark.parametrize("name", list(OPEN))
+def test_rows_of_any_number_of_designs(name: str) -> None:
+    function = OPEN[name]
+    jaxpr, _ = interpret.trace(function, jax.ShapeDtypeStruct((4, DESIGNS), np.float64))
+    assert "gather" in str(jaxpr)
+    for n in (1, 2, 7):
+        x = np.random.default_rng(n).normal(size=(4, n))
+        [found] = interpret.run(jaxpr, x, size=n)
+        with double_precision():
+            expected = np.asarray(function(jnp.asarray(x)))
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-15)
+
+
+def test_an_open_size_is_filled_in() -> None:
+    def function(x: Any) -> Any:
+        wide = jnp.broadcast_to(jnp.arange(3.0)[:, None], (3, *x.shape))
+        return wide, jnp.reshape(x, (1, *x.shape)), jax.jit(jnp.ones_like)(x), kept((wide[1], x))[0]
+
+    jaxpr, structure = interpret.trace(function, jax.ShapeDtypeStruct((DESIGNS,), np.float64))
+    for n in (1, 5):
+        found = jax.tree.unflatten(structure, interpret.run(jaxpr, np.zeros(n), size=n))
+        assert [one.shape for one in found] == [(3, n), (1, n), (n,), (n,)]
+        assert np.all(found[0] == np.arange(3.0)[:, None])
+
+
+def test_outputs_that_are_not_wanted_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    jaxpr, _ = interpret.trace(lambda x: (_costly(x), jnp.exp(x)), X)
+    both = interpret.run(jaxpr, X)
+    rule, seen = numpy_rules.FUNCTIONS["erfc"], []
+
+    def counted(x: Any) -> Any:
+        seen.append(x)
+        return rule(x)
+
+    monkeypatch.setitem(numpy_rules.FUNCTIONS, "erfc", counted)
+    for wanted, calls in (((True, False, True), 0), ((False, True, False), 1), ((True,) * 3, 1)):
+        seen.clear()
+        interpret._written.clear()
+        found = interpret.run(jaxpr, X, wanted=wanted)
+        assert len(seen) == calls
+        assert [one is not None for one in found] == list(wanted)
+        for a, b in zip(found, both, strict=True):
+            if a is not None:
+                np.testing.assert_array_equal(a, b)
