@@ -14,6 +14,7 @@ from dse.serving.types import Traffic
 from dse.struct import Array, Scalar
 
 _LEAST_ROOM = 1e-6
+_NONE = 1e-12
 
 
 class Slots(NamedTuple):
@@ -99,6 +100,6 @@ def _waits(
     half = 0.5 * caches  # of a request in one of the caches, as all of them together count it
     density = gamma_tail(slots - half, mean, spread) - gamma_tail(slots + half, mean, spread)
     beyond = jnp.maximum(density, 0.0) / falls
-    chance = beyond / jnp.maximum(below + beyond, 1e-9)
-    # A slot limit that the mean itself exceeds leaves nothing below it: everyone waits.
+    # A slot limit that the mean itself far exceeds leaves nothing at or below it: everyone waits.
+    chance = (beyond + _NONE) / (below + beyond + _NONE)
     return jnp.clip(chance, 0.0, 1.0), caches / jnp.maximum(falls * rate, 1e-12)

@@ -76,13 +76,15 @@ class Traffic:
     def context_cv2(self) -> Scalar:
         """Var(c)/E[c]^2 of the contexts c of decoding requests, prompts and outputs independent.
 
-        Of c the output so far, half of a length-biased output a on average, varies by
-        a^2 (1 + 2 cv^2)/3.
+        Of c the output so far is a uniform share of a length-biased output: its variance is
+        E[O^3]/(3 E[O]) - (E[O^2]/(2 E[O]))^2.
         """
-        more = self.osl_cv * self.osl_cv
-        said = self.osl_tokens * (1.0 + more) / 2.0
+        factors = jnp.asarray(self.spread.output_factors)
+        weights = jnp.asarray(self.spread.output_weights)
+        second, third = (jnp.sum(weights * factors**n) for n in (2, 3))
+        said = self.osl_tokens * self.osl_tokens * (third / 3.0 - second * second / 4.0)
         prompt = self.isl_cv * self.isl_tokens
-        spread = prompt * prompt + said * said * (1.0 + 2.0 * more) / 3.0
+        spread = prompt * prompt + said
         return spread / (self.mean_context * self.mean_context)
 
     @property

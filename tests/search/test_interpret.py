@@ -159,6 +159,7 @@ def test_the_precision_outside_is_left_alone() -> None:
 
 
 (DESIGNS,) = symbolic_shape("designs")
+OF: Any = jax.ShapeDtypeStruct
 
 
 def first_of(x: Any) -> Any:
@@ -183,7 +184,7 @@ OPEN: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", list(OPEN))
 def test_rows_of_any_number_of_designs(name: str) -> None:
     function = OPEN[name]
-    jaxpr, _ = interpret.trace(function, jax.ShapeDtypeStruct((4, DESIGNS), np.float64))
+    jaxpr, _ = interpret.trace(function, OF((4, DESIGNS), np.float64))
     assert "gather" in str(jaxpr)
     for n in (1, 2, 7):
         x = np.random.default_rng(n).normal(size=(4, n))
@@ -199,7 +200,7 @@ def test_an_open_size_is_filled_in() -> None:
         wide = jnp.broadcast_to(jnp.arange(3.0)[:, None], (3, *x.shape))
         return wide, jnp.reshape(x, (1, *x.shape)), jax.jit(jnp.ones_like)(x), kept((wide[1], x))[0]
 
-    jaxpr, structure = interpret.trace(function, jax.ShapeDtypeStruct((DESIGNS,), np.float64))
+    jaxpr, structure = interpret.trace(function, OF((DESIGNS,), np.float64))
     for n in (1, 5):
         found = jax.tree.unflatten(structure, interpret.run(jaxpr, np.zeros(n), size=n))
         assert [one.shape for one in found] == [(3, n), (1, n), (n,), (n,)]

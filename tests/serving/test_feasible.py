@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dse.serving.evaluate import accounts
-from dse.serving.feasible import degrees_fit
+from dse.serving.feasible import degrees_fit, judge
 from dse.serving.promises import LATENCIES
 from dse.serving.reasons import Reason, describe
+from dse.serving.types import GOODPUT, OPEN
 from tests.support import (
     NO_LIMIT,
     Case,
@@ -23,6 +25,7 @@ from tests.support import (
     price,
     replace,
     routed,
+    traffic,
 )
 
 
@@ -117,3 +120,28 @@ def test_an_unpromised_latency_is_never_missed() -> None:
     found = price(batched(case("dense", max_batch=16, promised=limits()), 1))
     assert found.reason[0] == Reason.OK
     assert np.isfinite(found.miss[0])
+
+
+@pytest.mark.parametrize("name", LATENCIES)
+@pytest.mark.parametrize(
+    ("kind", "held", "more", "refused"),
+    [
+        (GOODPUT, 1.0, 1.5, False),  # some load keeps it: a search has not found that exactly
+        (GOODPUT, 0.0, 1.5, True),
+        (GOODPUT, 0.0, 1.005, False),
+        (OPEN, 1.0, 1.5, True),  # nothing was solved for: the load is what is asked
+        (OPEN, 1.0, 1.005, True),
+    ],
+)
+def test_a_promise_that_some_load_keeps_is_not_refused(
+    name: str, kind: str, held: float, more: float, refused: bool
+) -> None:
+    seconds = {"ttft": 1.0, "tpot": 0.05, "itl": 0.05, "e2e": 1.0 + 255.0 * 0.05}
+    promised = {f"{name}_mean_s": seconds[name] / more}
+    at = case("dense", asked=traffic(load_kind=kind), promised=limits(**promised), max_batch=16)
+    point: Any = SimpleNamespace(
+        held=held, saturation=0.0, ttft_s=1.0, tpot_s=0.05, itl_s=0.05, tails={}
+    )
+    found = judge(at.system, at.design, point, *accounts(at.system, at.design))
+    assert int(found.reason) == (Reason[name.upper()] if refused else Reason.OK)
+    assert float(found.miss) == pytest.approx(more if refused else 1.0)

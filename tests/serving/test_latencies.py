@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from dse.serving.gated import gated_wait
-from dse.serving.latencies import _parted, _ttft_tail, no_more_than
+from dse.serving.latencies import _parted, _ttft_tail, no_more_than, whole_tail
+from dse.serving.outputs import Outputs
+from dse.serving.promises import LEVELS, percentiles
 from dse.serving.queue import Queue
-from dse.serving.tails import Mixture, Tail, mean_of, variance_of
+from dse.serving.tails import Mixture, Tail, exceed, mean_of, variance_of
 from tests.support import interpreted, interpreted_single, traffic
 
 PSI = np.asarray([0.0, 0.2, 0.7, 0.95, 1.0])
@@ -142,3 +144,70 @@ def test_a_mixture_is_shrunk_to_a_mean_and_never_stretched(asked: float, mean: f
     assert [float(part.shift[0]) for part in found] == pytest.approx([0.1, 0.3])
     shrunk = [float((part.variance / part.mean**2)[0]) for part in found]
     assert shrunk == pytest.approx([1.0, 1.0 / 2.1**2])  # the shape of what scatters stays
+
+
+def tail(weight: Any, shift: Any, mean: Any, variance: Any) -> Tail:
+    given: Any = map(np.asarray, (weight, shift, mean, variance))
+    return Tail(*given)
+
+
+# Prompts of two lengths; one of fifty waits for a slot, for 50 s.
+FIRST = (
+    tail([0.6, 0.38], [0.1, 0.4], [0.05, 0.1], [0.002, 0.01]),
+    tail([0.015, 0.005], [0.1, 0.4], [50.0, 50.0], [2500.0, 2500.0]),
+)
+N_GAPS, WEIGHTS = np.asarray([10.0, 100.0, 2000.0]), np.asarray([0.5, 0.45, 0.05])
+N_DRAWN = 400_000
+GAPS = (tail(WEIGHTS, [0.008] * 3, [0.002, 0.001, 0.001], [4e-6, 1e-6, 1e-8]),)
+
+
+levels_of, chance_above = interpreted(percentiles), interpreted(exceed)
+
+
+def end_to_end() -> Mixture:
+    gaps, weights = jnp.asarray(N_GAPS), jnp.asarray(WEIGHTS)
+    return whole_tail(FIRST, GAPS, Outputs(gaps, weights, mean_gaps=150.0, overlap_frac=0.5))
+
+
+def test_end_to_end_adds_first_tokens_and_gaps() -> None:
+    found = end_to_end()
+    decoding = N_GAPS * (GAPS[0].shift + GAPS[0].mean)
+    seconds = float(jnp.sum(WEIGHTS * decoding))
+    second = float(jnp.sum(WEIGHTS * (N_GAPS**2 * GAPS[0].variance + decoding**2)))
+    assert sum(float(jnp.sum(part.weight)) for part in found) == pytest.approx(1.0)
+    assert float(mean_of(found)) == pytest.approx(float(mean_of(FIRST)) + seconds)
+    both = float(variance_of(FIRST)) + second - seconds**2
+    assert float(variance_of(found)) == pytest.approx(both)
+
+
+def drawn(rng: Any, parts: Mixture, node: Any = None) -> np.ndarray:
+    """Of parts and nodes by their weights, or of the given nodes of the only part."""
+    weight, shift, mean, variance = (
+        np.concatenate([np.asarray(getattr(part, name)) for part in parts])
+        for name in ("weight", "shift", "mean", "variance")
+    )
+    at = rng.choice(len(weight), N_DRAWN, p=weight) if node is None else node
+    return np.asarray(shift[at] + rng.gamma((mean**2 / variance)[at], (variance / mean)[at]))
+
+
+def test_few_long_waits_stay_apart_end_to_end() -> None:
+    rng = np.random.default_rng(0)
+    node = rng.choice(3, N_DRAWN, p=WEIGHTS)
+    seen = drawn(rng, FIRST) + N_GAPS[node] * drawn(rng, GAPS, node)
+    found = end_to_end()
+    for level in (0.5, 0.7, 0.9, 0.95, 0.97, 0.985, 0.99, 0.999):
+        seconds = float(np.quantile(seen, level))
+        assert float(chance_above(found, seconds)) == pytest.approx(1.0 - level, rel=0.1)
+    named = levels_of({"ttft": FIRST, "tpot": GAPS, "itl": GAPS, "e2e": found})
+    for name, level in LEVELS.items():
+        assert float(named[f"e2e_{name}_s"]) >= float(named[f"ttft_{name}_s"])
+        assert float(named[f"e2e_{name}_s"]) == pytest.approx(np.quantile(seen, level), rel=0.1)
+
+
+def test_percentiles_rise_though_end_to_end_is_of_moments() -> None:
+    """A distribution that lies below the first tokens: each of its levels is theirs."""
+    below = (tail([1.0], [0.0], [0.01], [1e-6]),)
+    named = levels_of({"ttft": FIRST, "tpot": GAPS, "itl": GAPS, "e2e": below})
+    for name in LEVELS:
+        assert float(named[f"e2e_{name}_s"]) == float(named[f"ttft_{name}_s"])
+    assert float(named["ttft_p50_s"]) < float(named["ttft_p90_s"]) < float(named["ttft_p99_s"])

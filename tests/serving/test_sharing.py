@@ -16,6 +16,7 @@ from dse.serving.prompts import Load, prompts_of
 from dse.serving.sharing import (
     Pieces,
     Sharing,
+    largest_deviation,
     largest_share,
     pieces,
     shared_frac,
@@ -42,6 +43,14 @@ def test_limits_of_the_largest() -> None:
     assert np.asarray(largest_share(1.0, MEANS)) == pytest.approx(np.ones(len(MEANS)), abs=1e-12)
     assert float(largest_share(8.0, 1e-9)) == pytest.approx(1.0, abs=1e-3)
     assert float(largest_share(8.0, 1e7)) == pytest.approx(1.0 / 8.0, rel=1e-2)
+
+
+def test_largest_of_normal_numbers() -> None:
+    rng = np.random.default_rng(0)
+    for k in (2, 4, 8, 16, 64):
+        seen = rng.standard_normal((100_000, k)).max(axis=1).mean()
+        assert float(largest_deviation(float(k))) == pytest.approx(seen, rel=0.05), k
+    assert float(largest_deviation(1.0)) == 0.0
 
 
 def whole(groups: float, budget: float = 1e9) -> Pieces:

@@ -97,3 +97,52 @@ def test_more_refinements_never_move_away() -> None:
     errors = [abs(float(operating_point(PROBLEM, theta(c=1.4), n)[0]) - exact) for n in (1, 3, 6)]
     assert errors[0] >= errors[1] >= errors[2]
     assert errors[2] < 1e-3 * exact
+
+
+def steep(t: Any, batch: jax.Array, times: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """A queue's: it runs up to a pole at 100 requests and is 0 at 80."""
+    return 1.0 / (1.0 - batch / 100.0) - 5.0
+
+
+def steep_in_time(t: Any, batch: jax.Array, times: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """The same with a pole where a step takes as long as the limit; 0 at four fifths of it."""
+    return 1.0 / (1.0 - times[0][0] / t["limit"]) - 5.0
+
+
+def run(problem: Problem) -> Any:
+    """Of (theta, n_refinements), both traced."""
+    return jax.jit(lambda t, n: operating_point(problem, t, n))
+
+
+run_plain = run(PROBLEM)
+run_steep = run(Problem(price, steep, cap))
+run_in_time = run(Problem(price, steep_in_time, cap))
+
+
+@pytest.mark.parametrize(("n_refinements", "within"), [(2, 5e-3), (6, 1e-6)])
+def test_a_margin_with_a_pole_is_solved(n_refinements: int, within: float) -> None:
+    for most in (90.0, 99.0, 99.99):  # ever closer to the pole
+        batch, _, held = run_steep(theta(cap=most), n_refinements)
+        assert float(batch) == pytest.approx(80.0, rel=within)
+        assert float(held) == 1.0
+    for limit in (0.0065, 0.02, 0.05):
+        pole, root = ((x * limit - 5e-3) / 1e-4 for x in (1.0, 0.8))
+        batch, priced, held = run_in_time(theta(limit=limit, cap=0.999 * pole), n_refinements)
+        assert float(batch) == pytest.approx(root, rel=within)
+        assert float(priced.decode_s[0]) == pytest.approx(5e-3 + 1e-4 * float(batch))
+        assert float(held) == 1.0
+
+
+def test_held_says_whether_any_load_keeps_the_limit() -> None:
+    """A step of no request takes 5 ms; the roots are at 100, 2 and half a request."""
+    for limit, held in ((0.015, 1.0), (5.2e-3, 1.0), (5.05e-3, 1.0), (4.999e-3, 0.0), (4e-3, 0.0)):
+        for n in (2, 6):
+            assert float(run_plain(theta(limit=limit), n)[2]) == held, limit
+
+
+def test_refinements_may_be_traced() -> None:
+    at = theta(c=1.4)
+    for n, fixed in ((2, jax.jit(lambda t: operating_point(PROBLEM, t, 2))), (6, solved)):
+        for a, b in zip(jax.tree.leaves(run_plain(at, n)), jax.tree.leaves(fixed(at)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9)
+    assert float(run_plain(at, 2)[0]) != float(run_plain(at, 6)[0])  # the number counts
