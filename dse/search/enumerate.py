@@ -106,7 +106,6 @@ def enumerate_designs(
             f"space: {error}; narrow its largest axes, {one_of(_largest(problem.grid), 'and')}"
         ) from None
     run = _launcher(problem, cut)
-    run(0, 0)  # compiles once, before the workers start
     per_worker = -(-cut.n_rows // workers)
     per_launch = max(min(_DESIGNS_PER_LAUNCH // cut.n_columns, per_worker), 1)
     spans = [
@@ -161,6 +160,8 @@ def _gathered(
     done = 0
     with ThreadPoolExecutor(workers) as pool:
         try:
+            # Compiles once, and not in this thread: inside a compiler Ctrl-C may go unheard.
+            pool.submit(run, 0, 0).result()
             while waiting or pending:
                 while waiting and len(pending) < 2 * workers:
                     pending.append(pool.submit(run, *waiting.popleft()))

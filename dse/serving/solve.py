@@ -25,7 +25,7 @@ from dse.struct import Array, Scalar, kept
 # What a round of the loop does. Halvings help a bracket that is still wide.
 _PRICE, _HALVE, _SECANT = 0, 1, 2
 _FIRST = (_HALVE,) * 2 + (_SECANT,) * 5
-_LATER = (_SECANT,) * 4
+_LATER = (_SECANT,) * 5
 _EDGE = 0.02
 MOST_REFINEMENTS = 12
 _SMALLEST_BATCH = 1e-6

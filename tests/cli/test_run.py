@@ -194,7 +194,7 @@ def test_interrupt_keeps_what_was_finished(study: Path, tmp_path: Path) -> None:
     """Ctrl-C in the middle of a large search: 130, and a folder that says so."""
     big = tmp_path / "big.yaml"
     big.write_text(
-        STUDY + "  chunk_tokens: {range: [64, 8192, 8]}\n  replicas: {range: [1, 512]}\n"
+        STUDY + "  chunk_tokens: {range: [64, 8192, 8]}\n  replicas: {range: [1, 1024]}\n"
     )
     home = str(Path(dse.__file__).parents[1])
     process = subprocess.Popen(
@@ -204,7 +204,7 @@ def test_interrupt_keeps_what_was_finished(study: Path, tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(20.0)
+    time.sleep(12.0)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
