@@ -158,7 +158,7 @@ def _ranks_apart(at: Regime) -> Iterator[Doubt]:
         return
     says = (
         f"prompts of {at.prompt_chunks:.1f} chunks on {ranks} attention ranks are taken to queue "
-        "at one each: the time to first token is off by up to 40 % either way"
+        "at one each: the time to first token is off by 40 % either way, several times in bursts"
     )
     yield _doubt(at, "ranks_apart", says, *_TTFT, *_TPOT_TAIL, *_RATES)
 
@@ -168,7 +168,7 @@ def _bursty(at: Regime) -> Iterator[Doubt]:
         return
     off = "percentiles of the time to first token are off by 10 to 20 %"
     if at.searches_rate:
-        off = "the rate that keeps the promises comes out 13 % too low"
+        off = "the rate that keeps the promises comes out 20 % too low"
     says = f"arrivals come in bursts (index of dispersion {at.dispersion:.1f}): typically {off}"
     yield _doubt(at, "bursty", says, *_TTFT, *_TPOT_TAIL, *_RATES)
 
