@@ -56,13 +56,16 @@ class Found:
 
 
 def stage(reason: int) -> int:
-    """How far a design comes: refused, above the budget, too large for memory, too slow."""
+    """How far a design comes: refused, above the budget, too large for memory, short of the load,
+    too slow."""
     code = Reason(reason)
     if code in (Reason.UNSUPPORTED, Reason.DEGREE):
         return 0
     if code == Reason.BUDGET:
         return 1
-    return 2 if code in (Reason.WEIGHTS, Reason.KV) else 3
+    if code in (Reason.WEIGHTS, Reason.KV):
+        return 2
+    return 3 if code == Reason.SATURATED else 4
 
 
 def best_of(found: Iterable[Scored]) -> Scored:

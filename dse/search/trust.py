@@ -28,6 +28,7 @@ MANY_CHUNKS: Final = 10.0
 LARGE_PROMPT: Final = 0.05
 # There, "Several attention ranks and prompts of many chunks": from two on they queue apart.
 SEVERAL_CHUNKS: Final = 2.0
+WIDE_PROMPTS: Final = 3.0
 # There, the row "bursty": gamma gaps with a coefficient of variation from 2, an index of 4.
 BURSTY: Final = 4.0
 # Recorded windows hold some 200 requests: the busiest of a hundred exceeds the mean by 20 % when
@@ -125,7 +126,8 @@ def _drift(at: Regime) -> Iterator[Doubt]:
 
 def _long_prompts(at: Regime) -> Iterator[Doubt]:
     variation = float(at.problem.system.traffic.isl_cv)
-    if at.mixes and variation >= VARIED_PROMPTS and at.prompt_chunks >= MANY_CHUNKS:
+    many = SEVERAL_CHUNKS if variation >= WIDE_PROMPTS else MANY_CHUNKS
+    if at.mixes and variation >= VARIED_PROMPTS and at.prompt_chunks >= many:
         yield _doubt(
             at,
             "long_prompts",

@@ -158,17 +158,21 @@ def mean_ttft(at: Lengths, found: Waits) -> Array:
 
 
 def ttft_tail(at: Lengths, found: Waits, slot: SlotWait, mean_s: Array) -> Mixture:
-    """Prompts that wait for nobody, for a worker, and in a batch; each may wait for the link."""
+    """Prompts that wait for nobody, for a worker, and in a batch, and those that then find no slot;
+    each may wait for the link."""
     more = jnp.maximum(mean_s - (mean_ttft(at, found) - found.wave_s) - slot.mean_s, 0.0)
-    late = found.link.overall_s + found.joining.mean_s + slot.mean_s
+    late = found.link.overall_s + found.joining.mean_s + more
     spread = found.link.spread_s2 + found.joining.variance_s2 + more * more / 3.0
-    spread = spread + slot.chance * slot.wait_s**2
-    b = found.batched
+    b, free = found.batched, 1.0 - slot.chance
     rows = []
+    before, before_s2 = slot.wait_s, slot.wait_s**2
     for weight, wait in ((1.0 - b, found.single), (b, found.batch)):
         zero = 1e-4 * wait.mean_s
-        rows.append((weight * (1.0 - wait.chance), zero + late + more, zero * zero + spread))
-        rows.append((weight * wait.chance, wait.mean_s + late + more, wait.variance_s2 + spread))
+        rows.append((free * weight * (1.0 - wait.chance), zero + late, zero * zero + spread))
+        rows.append((free * weight * wait.chance, wait.mean_s + late, wait.variance_s2 + spread))
+        before = before + weight * wait.overall_s
+        before_s2 = before_s2 + weight * wait.spread_s2
+    rows.append((slot.chance, before + late, before_s2 + spread))
     return tuple(
         Tail(chance * at.weights, found.own_s, mean[None], variance[None])
         for chance, mean, variance in kept(rows)

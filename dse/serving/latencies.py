@@ -80,7 +80,7 @@ def _ttft_tail(traffic: Traffic, found: Flow, mean_s: Scalar) -> Mixture:
     rows = [
         (quiet.weight, quiet.mean, quiet.variance + scatter),
         (late.weight, late.mean, late.variance + scatter),
-        (found.busy * slot.chance, wait.mean_s + slot.wait_s, spread + slot.wait_s**2),
+        (slot.chance, wait.mean_s + slot.wait_s, spread + slot.wait_s**2),
     ]
     apart = kept(found.prompts.whole_s * within_frac(traffic, found.busy + wait.mean_s))
     return tuple(
@@ -107,7 +107,7 @@ def _parted(found: Flow) -> tuple[Tail, Tail]:
     meets = jnp.maximum(1.0 - wait.full_share * (1.0 - wait.load) / burst, _LEAST_MEETS)
     step = found.queue.step_s
     alone = found.busy * free * (1.0 - meets)
-    idle = 1.0 - found.busy
+    idle = (1.0 - found.busy) * free
     weight = jnp.maximum(idle + alone, 1e-9)
     mean = jnp.minimum(0.5 * step, wait.mean_s)
     second = 4.0 / 3.0 * mean * mean

@@ -98,8 +98,9 @@ def miss_margin(chance: Scalar, allowed: Scalar) -> Array:
     return jnp.log(safe) - jnp.log(jnp.maximum(jnp.asarray(allowed), _SMALLEST_CHANCE))
 
 
+_LEAST_FRAC = 1e-3  # of a part's mean: no quantile that is asked for lies below
 _HALVINGS = 18
-_SECANTS = 5
+_SECANTS = 8
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -154,7 +155,7 @@ def _quantile_jvp(
 
 def percentile(mixture: Mixture, level: Scalar) -> Array:
     """The time that a share `level` of requests stays under, seconds."""
-    longest = jnp.asarray(0.0)
+    longest, shortest = jnp.asarray(0.0), jnp.asarray(jnp.inf)
     for part in mixture:
         spread = jnp.sqrt(jnp.maximum(part.variance, 0.0))
         reach = part.shift + part.mean + 12.0 * spread
@@ -162,5 +163,9 @@ def percentile(mixture: Mixture, level: Scalar) -> Array:
         reach = reach + 30.0 * part.variance / jnp.maximum(part.mean, _TINY)
         counted = jnp.where(part.weight + 0.0 * reach > 0.0, reach, 0.0)
         longest = jnp.maximum(longest, jnp.max(counted, axis=0))
-    ends = (1e-4 * longest + _TINY, longest + _TINY, jnp.asarray(1.0 - level))
+        # Rare long waits say nothing of how short the others are.
+        least = jnp.maximum(part.shift, _LEAST_FRAC * (part.shift + part.mean)) + 0.0 * reach
+        shortest = jnp.minimum(shortest, jnp.min(least, axis=0))
+    low = jnp.minimum(0.999 * shortest, longest) + _TINY
+    ends = (low, longest + 2.0 * _TINY, jnp.asarray(1.0 - level))
     return quantile(exceed, mixture, ends)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -110,6 +111,11 @@ def recorded(
             replace(requests, arrival_s=times - times[0]),
             at_rate(found, rate_requests_per_s),
             None,
+        )
+    if not math.isfinite(requests.rate_requests_per_s):
+        raise DseError(
+            f"the trace's {len(requests)} requests come at one time, which is no rate; "
+            "play at least two that come apart"
         )
     if rate_requests_per_s is not None:
         scaling = workload.arrivals.scaled_by if workload.arrivals is not None else "time"

@@ -44,3 +44,20 @@ def test_percentiles_rise_and_no_request_ends_before_it_starts(
     if feasible:
         # Long outputs hold the only slot: those behind them wait far longer than most.
         assert found.metrics["ttft_p99_s"] > 20.0 * found.metrics["ttft_p50_s"]
+
+
+@pytest.mark.parametrize("rate", [1e-4, 0.01, 1.0])
+def test_a_lone_request_waits_for_nobody(rate: float) -> None:
+    """At next to no load every percentile of the first token is that of the prompt alone."""
+    study = {
+        "study": "alone",
+        "model": "Llama-3.1-8B",
+        "hardware": "h100-sxm",
+        "engine": "vllm",
+        "objective": {"maximize": "output_tokens_per_s"},
+        "workload": {"isl": 1024, "osl": 256, "arrivals": {"rate": rate}},
+        "space": {"max_batch": 128},
+    }
+    found = dse.evaluate(study, {}).metrics
+    assert found["ttft_p50_s"] == pytest.approx(found["ttft_mean_s"], rel=0.06)
+    assert found["ttft_p99_s"] < 2.0 * found["ttft_mean_s"]
