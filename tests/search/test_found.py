@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.search.found import BINS, TOP, Found, bin_of, merged, reduced
+from dse.search.found import BINS, TOP, Found, bin_of, merged, reduced, stage
 from dse.search.reduce import Row, absorb, nothing, unpacked
+from dse.serving.reasons import Reason
 from dse.space.designs import Layout
 
 absorbed = jax.jit(absorb)
@@ -101,3 +102,8 @@ def test_the_nearest_miss_is_a_candidate_only_when_nothing_is_feasible(feasible:
     top = ((1.0, 2),) if feasible else ()
     found = Found(top=top, misses={5: (-1.5, 7)}, counts={0: feasible, 5: 9})
     assert found.candidates() == ([2] if feasible else [7])
+
+
+def test_a_design_that_carries_the_load_comes_further_than_a_saturated_one() -> None:
+    order = [Reason.DEGREE, Reason.BUDGET, Reason.KV, Reason.SATURATED, Reason.TTFT]
+    assert [stage(int(code)) for code in order] == sorted({stage(int(code)) for code in order})

@@ -106,3 +106,9 @@ def test_everyone_waits_where_there_are_far_too_few_slots() -> None:
         waiting(cached=number, caches=8.0),
     ):
         assert np.all(found.chance > 0.9)
+
+
+def test_one_of_several_caches_scatters_more_than_all_together() -> None:
+    """Far above the mean that counts for more than how many requests wide a cache is."""
+    one, eight = waiting(cached=100.0, caches=np.asarray([1.0, 8.0])).chance
+    assert eight > 20.0 * one
