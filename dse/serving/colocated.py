@@ -20,7 +20,7 @@ from dse.serving.prompts import Load
 from dse.serving.queue import LARGEST_LOAD
 from dse.serving.replica import BATCH_STEP, MOST_SLOTS_FRAC, Flow, clients_of, flow
 from dse.serving.sharing import largest_deviation
-from dse.serving.slots import Slots
+from dse.serving.slots import Slots, slots_used
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
@@ -195,7 +195,7 @@ def operate(s: Setting, n_refinements: Scalar) -> Point:
         itl_s=at.tpot_s * accepted_length(s.pool.draft_tokens, s.engine.draft_acceptance_frac),
         longest_gap_s=at.longest_gap_s,
         prefill_utilization_frac=at.rate * work_s,
-        decode_utilization_frac=jnp.minimum(batch / s.slots.number, 1.0),
+        decode_utilization_frac=slots_used(s.slots, batch),
         link_utilization_frac=jnp.zeros(()),
         transfer_exposed_s=jnp.zeros(()),
         saturation=saturation,

@@ -19,7 +19,7 @@ from dse.serving.latencies import whole_tail
 from dse.serving.outputs import outputs_of
 from dse.serving.queue import LARGEST_LOAD
 from dse.serving.replica import BATCH_STEP, MOST_SLOTS_FRAC
-from dse.serving.slots import SlotWait, slot_wait
+from dse.serving.slots import SlotWait, slot_wait, slots_used
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length, accepted_variance
 from dse.serving.stations import (
@@ -151,7 +151,7 @@ def _margin(theta: _Theta, batch: Array, times: Times) -> Array:
     most = largest_front_rate(s, theta.front, at.lengths)
     front_load = at.rate / (LARGEST_LOAD * most) - 1.0
     if traffic.load_kind == FULL:
-        return jnp.maximum(front_load, batch / s.slots.number - 1.0)
+        return jnp.maximum(front_load, slots_used(s.slots, batch) - 1.0)
     if traffic.load_kind == CLOSED:
         used = (s.decode.replicas * batch + at.rate * at.ttft_s) / traffic.load - 1.0
         return jnp.maximum(front_load, used)
@@ -203,7 +203,7 @@ def operate(s: Setting, n_refinements: Scalar) -> Point:
         itl_s=decode_s,
         longest_gap_s=decode_s,
         prefill_utilization_frac=at.rate * service / s.prefill.replicas,
-        decode_utilization_frac=jnp.minimum(batch / s.slots.number, 1.0),
+        decode_utilization_frac=slots_used(s.slots, batch),
         link_utilization_frac=at.rate * moved / middle(front.links),
         # A hair below zero where next to nothing shows: the streamed sums cancel.
         transfer_exposed_s=jnp.maximum(mean_over(at.lengths, at.lengths.exposed_s), 0.0),

@@ -11,8 +11,9 @@ from dse.cost.memory import Memory, memory
 from dse.cost.step import StepCost
 from dse.cost.types import Engine, Pool, Target
 from dse.serving import colocated, disaggregated, stations
-from dse.serving.feasible import Verdict, judge
+from dse.serving.feasible import Verdict, first_broken, judge, refusals
 from dse.serving.promises import level_of
+from dse.serving.queue import LARGEST_LOAD
 from dse.serving.reuse import reused
 from dse.serving.slots import Slots
 from dse.serving.tails import percentile
@@ -72,6 +73,22 @@ def accounts(system: System, design: Deployment) -> tuple[Memory, Memory]:
         memory(model, prefills, system.source, system.source_engine, traffic.isl_tokens),
         memory(model, decodes, system.sink, system.sink_engine, context),
     )
+
+
+def standing(system: System, design: Deployment) -> Verdict:
+    """What refuses a design whatever its load, without pricing it; OK where nothing does."""
+    return first_broken(refusals(system, design, *accounts(system, design)))
+
+
+def front_capacity(system: System, design: Deployment) -> Array:
+    """Requests/s that the prefill pool and the link of two pools sustain: no load exceeds it."""
+    prefill_memory, decode_memory = accounts(system, design)
+    system = reused(system, design, prefill_memory).system
+    setting = _settings(system, design, _slots(design.decode, decode_memory))
+    assert isinstance(setting, stations.Setting), "one pool has no front"
+    front = stations.front_of(setting)
+    lengths = stations.lengths_of(setting, front)
+    return LARGEST_LOAD * stations.largest_front_rate(setting, front, lengths)
 
 
 def effective(system: System, design: Deployment) -> System:

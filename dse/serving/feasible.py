@@ -56,11 +56,11 @@ def degrees_fit(model: Model, pool: Pool) -> Array:
     return fits
 
 
-def judge(
-    system: System, design: Deployment, point: Point, prefill: Memory, decode: Memory
-) -> Verdict:
-    """The first broken limit in the order of `Reason`, and asked over allowed (1 at the limit)."""
-    limits, traffic = system.limits, system.traffic
+Check = tuple[Reason, Array, Array]  # a limit, whether it is broken, asked over allowed
+
+
+def refusals(system: System, design: Deployment, prefill: Memory, decode: Memory) -> list[Check]:
+    """What refuses a design whatever its load: formats, degrees, budget, memory."""
     pools = [(design.decode, decode)]
     if design.mode == "disaggregated":
         pools.append((design.prefill, prefill))
@@ -75,6 +75,29 @@ def judge(
         weights = jnp.maximum(weights, used / jnp.maximum(used + budget, 1.0))
         need = account.request_bytes / jnp.maximum(budget, 1.0)
         cache = jnp.maximum(cache, need)
+    return [
+        (Reason.UNSUPPORTED, ~supported, jnp.asarray(_HOPELESS)),
+        (Reason.DEGREE, ~fits, jnp.asarray(_HOPELESS)),
+        _ratio(Reason.BUDGET, design.accelerators / system.budget_accelerators, 1.0 + 1e-6),
+        _ratio(Reason.WEIGHTS, weights, 1.0),
+        _ratio(Reason.KV, cache, 1.0),
+    ]
+
+
+def first_broken(checks: list[Check]) -> Verdict:
+    """The first of some limits that is broken."""
+    reason, miss = jnp.asarray(int(Reason.OK)), jnp.ones(())
+    for code, misses, by in reversed(checks):
+        reason = jnp.where(misses, int(code), reason)
+        miss = jnp.where(misses, by, miss)
+    return Verdict(reason, jnp.minimum(miss, _HOPELESS))
+
+
+def judge(
+    system: System, design: Deployment, point: Point, prefill: Memory, decode: Memory
+) -> Verdict:
+    """The first broken limit in the order of `Reason`, and asked over allowed (1 at the limit)."""
+    limits, traffic = system.limits, system.traffic
     # Where a load keeps all promises the largest such load is the answer, however steep latencies
     # are beside it: found to a search's precision, it may miss a limit by more than any tolerance.
     solved = traffic.load_kind == GOODPUT
@@ -101,23 +124,16 @@ def judge(
         )
     # Chances move faster than times: the same tolerance in time is many times that in chance.
     chance_tolerance = _CHANCE_TOLERANCE * (tolerance - 1.0)
-    checks: list[tuple[Reason, Array, Array]] = [
-        (Reason.UNSUPPORTED, ~supported, jnp.asarray(_HOPELESS)),
-        (Reason.DEGREE, ~fits, jnp.asarray(_HOPELESS)),
-        _ratio(Reason.BUDGET, design.accelerators / system.budget_accelerators, 1.0 + 1e-6),
-        _ratio(Reason.WEIGHTS, weights, 1.0),
-        _ratio(Reason.KV, cache, 1.0),
-        _ratio(Reason.SATURATED, point.saturation, 1.0 + 1e-3),
-        *promised,
-        (Reason.ATTAINMENT, (missed > 1.0 + chance_tolerance) & ~held, missed),
-    ]
-    reason, miss = jnp.asarray(int(Reason.OK)), jnp.ones(())
-    for code, misses, by in reversed(checks):
-        reason = jnp.where(misses, int(code), reason)
-        miss = jnp.where(misses, by, miss)
-    return Verdict(reason, jnp.minimum(miss, _HOPELESS))
+    return first_broken(
+        [
+            *refusals(system, design, prefill, decode),
+            _ratio(Reason.SATURATED, point.saturation, 1.0 + 1e-3),
+            *promised,
+            (Reason.ATTAINMENT, (missed > 1.0 + chance_tolerance) & ~held, missed),
+        ]
+    )
 
 
-def _ratio(code: Reason, ratio: Scalar, limit: float) -> tuple[Reason, Array, Array]:
+def _ratio(code: Reason, ratio: Scalar, limit: float) -> Check:
     value = jnp.asarray(ratio)
     return code, value > limit, value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dse.serving.nodes import along
@@ -49,7 +50,11 @@ def _joining(
     worker is at work when it has any request; what is left of its step is uniform.
     """
     dp = s.prefill.dp
-    own = at.alone_s * lone_frac
+    # Times in units of their own: a derivative of their squares in seconds would need the fourth
+    # power, which single precision does not hold. The unit is held still: any gives the same.
+    own_s = at.alone_s * lone_frac
+    unit = jax.lax.stop_gradient(mean_over(at, own_s) + decode_s)
+    own, decode_s = own_s / unit, decode_s / unit
     steps = jnp.maximum(at.tokens / s.prefill.chunk_tokens, 1.0)
     chunk_s = mean_over(at, own * own / steps) / mean_over(at, own)
     # Only prompts of several chunks are still there in the next step.
@@ -68,7 +73,7 @@ def _joining(
     ):
         mean = mean + 0.5 * chance * step_s
         variance = variance + chance * second / 3.0 - (0.5 * chance * step_s) ** 2
-    return Joining(mean, variance)
+    return Joining(mean * unit, variance * unit * unit)
 
 
 class Waits(NamedTuple):

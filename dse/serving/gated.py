@@ -7,7 +7,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.serving.queue import LARGEST_LOAD, ROUNDS, Queue, Wait, lumped, over, visits, wait_of
+from dse.serving.queue import (
+    LARGEST_LOAD,
+    ROUNDS,
+    Queue,
+    Wait,
+    in_own_time,
+    in_seconds,
+    lumped,
+    over,
+    visits,
+    wait_of,
+)
 from dse.serving.tails import normal_cdf
 from dse.struct import Array, Scalar, kept
 
@@ -94,6 +105,7 @@ def gated_wait(q: Queue) -> Wait:
         v2 = E[s^2] + J E[s]^2;  v3 = E[s^3] + 3 J E[s] E[s^2] + 1.5 J (J+1) E[s]^3
         E[C] = V0 / (1 - rho);  Var C = X v2 E[C] / (1 - rho^2)
     """
+    q, unit = in_own_time(q)
     at = _chunked(q)
     rho = jnp.minimum(q.rate * over(q.weights, at.service_s), LARGEST_LOAD)
     v2, v3 = lumped(q, at.service_s)
@@ -104,7 +116,7 @@ def gated_wait(q: Queue) -> Wait:
     third = k3 + 3.0 * cycle * k2 + cycle**3
     work = q.work_s + 0.0 * cycle
     wait = wait_of(q, at.service_s, cycle, second, third, at.full_share, rho, work)
-    return _at_ranks(q, at.service_s, wait)
+    return in_seconds(_at_ranks(q, at.service_s, wait), unit)
 
 
 def _at_ranks(q: Queue, service: Array, wait: Wait) -> Wait:

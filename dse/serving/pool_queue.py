@@ -65,8 +65,10 @@ def mean_wait(stream: Stream, servers: Scalar) -> Array:
     """
     rho = load_of(stream, servers)
     mean = jnp.sum(stream.weights * stream.service_s, axis=0)
-    second = jnp.sum(stream.weights * stream.service_s**2, axis=0)
-    cs2 = jnp.maximum(second / (mean * mean) - 1.0, 0.0)
+    # Of relative times: the fourth power of seconds, which a derivative of seconds squared over
+    # seconds squared needs, leaves the range of single precision.
+    relative = stream.service_s / mean
+    cs2 = jnp.maximum(jnp.sum(stream.weights * relative * relative, axis=0) - 1.0, 0.0)
     peaked = jnp.maximum(1.0 + (stream.dispersion - 1.0) * stream.overlap_frac, 0.1)
     power = jnp.sqrt(2.0 * (servers / peaked + 1.0)) - 1.0
     queued = jnp.exp(power * jnp.log(rho)) / (1.0 - rho)

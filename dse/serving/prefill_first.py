@@ -7,7 +7,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.serving.queue import LARGEST_LOAD, ROUNDS, Queue, Wait, lumped, over, visits, wait_of
+from dse.serving.queue import (
+    LARGEST_LOAD,
+    ROUNDS,
+    Queue,
+    Wait,
+    in_own_time,
+    in_seconds,
+    lumped,
+    over,
+    visits,
+    wait_of,
+)
 from dse.serving.tails import normal_cdf
 from dse.struct import Array, Scalar
 
@@ -74,6 +85,7 @@ def prefill_first_wait(q: Queue) -> Wait:
     With F the fixed part of a step that carries prompts and A the work of those that came in C:
         E[C^2] = E[A^2] + 2 F E[A] + f V^2 + (1 - f) F^2,  E[A^2] = X v2 E[C] + rho^2 E[C^2]
     """
+    q, unit = in_own_time(q)
     service, at = _prefilled(q)
     rho = jnp.minimum(q.rate * over(q.weights, service), LARGEST_LOAD)
     v2, v3 = lumped(q, service)
@@ -101,4 +113,5 @@ def prefill_first_wait(q: Queue) -> Wait:
     in_full = normal_cdf((filled + share - 1.0) / spread)
     psi = over(q.weights, share * in_full) / over(q.weights, share)
     shared = fixed * busy / jnp.maximum(q.rate * cycle, _TINY)
-    return wait_of(q, service, cycle, second, third, psi, rho, service + shared)
+    wait = wait_of(q, service, cycle, second, third, psi, rho, service + shared)
+    return in_seconds(wait, unit)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dse.serving.tails import normal_cdf, normal_density
@@ -48,6 +49,33 @@ class Wait(NamedTuple):
     load: Array  # rho, share of time that prompts take, chunk overhead included
     full_share: Array  # psi, share of prompt tokens in steps whose budget is full
     work_s: Array  # [J], what a prompt takes from decoding: its share of fixed parts included
+
+
+def in_own_time(q: Queue) -> tuple[Queue, Array]:
+    """(the queue with times in units of its own, that unit in seconds, which is held still).
+
+    Third moments in seconds cubed, and their derivatives, leave the range of single precision where
+    a step lasts for hours. A wait is as many units whatever the unit: its derivative needs none.
+    """
+    unit = jax.lax.stop_gradient(q.step_s + q.fixed_s + over(q.weights, q.work_s))
+    own = q._replace(
+        rate=q.rate * unit,
+        step_s=q.step_s / unit,
+        work_s=q.work_s / unit,
+        fixed_s=q.fixed_s / unit,
+    )
+    return own, unit
+
+
+def in_seconds(wait: Wait, unit: Array) -> Wait:
+    """The wait of a queue whose times were in units of `unit` seconds."""
+    return wait._replace(
+        mean_s=wait.mean_s * unit,
+        variance_s2=wait.variance_s2 * unit * unit,
+        cycle_s=wait.cycle_s * unit,
+        cycle_second_s2=wait.cycle_second_s2 * unit * unit,
+        work_s=wait.work_s * unit,
+    )
 
 
 def over(weights: Scalar, values: Scalar) -> Array:

@@ -31,6 +31,8 @@ BATCH_STEP = 1.2  # relative batch at which the decode step is priced again, for
 # Open loads keep a little below the slots, where a request would wait for ever.
 MOST_SLOTS_FRAC = 0.99
 _SECANTS = 6
+# A derivative takes the inverse square of a slope: single precision holds that of this one.
+_LEAST_SLOPE = 1e-15
 
 
 class Flow(NamedTuple):
@@ -55,7 +57,7 @@ class Flow(NamedTuple):
 
 def clients_of(traffic: Traffic, pool: Pool, slots: Slots) -> Scalar:
     """Requests in flight on a replica of a closed loop; one per slot where every slot is taken."""
-    return slots.number if traffic.load_kind == FULL else traffic.load / pool.replicas
+    return slots.room if traffic.load_kind == FULL else traffic.load / pool.replicas
 
 
 def _open_rate(at: Load, p: Prompts, steps: Array, decode_s: Array, budget: Array) -> Array:
@@ -76,7 +78,7 @@ def _open_rate(at: Load, p: Prompts, steps: Array, decode_s: Array, budget: Arra
 
     def narrow(_: Array, ends: tuple[Array, ...]) -> tuple[Array, ...]:
         a, b, fa, fb = ends
-        slope = jnp.maximum(fb - fa, 1e-20)
+        slope = jnp.maximum(fb - fa, _LEAST_SLOPE)
         x = a + (b - a) * jnp.clip(-fa / slope, 0.02, 0.98)
         fx = miss(x)
         above = fx > 0.0
@@ -89,7 +91,7 @@ def _open_rate(at: Load, p: Prompts, steps: Array, decode_s: Array, budget: Arra
 
     start = (low, high, jnp.minimum(miss(low), 0.0), jnp.maximum(miss(high), 0.0))
     a, b, fa, fb = jax.lax.fori_loop(0, _SECANTS, narrow, start)
-    rate: Array = a + (b - a) * jnp.clip(-fa / jnp.maximum(fb - fa, 1e-20), 0.0, 1.0)
+    rate: Array = a + (b - a) * jnp.clip(-fa / jnp.maximum(fb - fa, _LEAST_SLOPE), 0.0, 1.0)
     return rate
 
 

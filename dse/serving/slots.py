@@ -29,6 +29,16 @@ class Slots(NamedTuple):
         """The fewer of the two."""
         return jnp.minimum(self.limit, self.cached)
 
+    @property
+    def room(self) -> Array:
+        """The same, a hair where memory holds none: to divide by."""
+        return jnp.maximum(self.number, _LEAST_ROOM)
+
+
+def slots_used(slots: Slots, batch: Array) -> Array:
+    """Share of the slots that B requests take; 1 where memory holds none."""
+    return jnp.minimum(batch / slots.room, 1.0)
+
 
 class SlotWait(NamedTuple):
     """Chance of finding no slot, and the mean wait of those that find none, seconds."""

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
 from dse.cost.types import Model
 from dse.struct import Array, Scalar, kept
@@ -236,21 +237,32 @@ def operating_point(
     return end.batch, end.priced, jnp.where(end.held, 1.0, 0.0)
 
 
-@operating_point.defjvp
 def _operating_point_jvp(
     problem: Problem, primals: tuple[Any, Any], tangents: tuple[Any, Any]
 ) -> tuple[tuple[Array, Priced, Array], tuple[Array, Priced, Array]]:
     (theta, n_refinements), (theta_dot, _) = primals, tangents
     batch, priced, held = operating_point(problem, theta, n_refinements)
+    structure: Any = jax.tree.structure(theta)
+    leaves = jax.tree.leaves(theta)
+    dots = structure.flatten_up_to(theta_dot)
+    # Numbers that stay as they are cost no work, and no time to trace.
+    moving = [i for i, dot in enumerate(dots) if not isinstance(dot, SymbolicZero)]
+    moves = [dots[i] for i in moving]
 
-    def at(parameters: Any, b: Array) -> tuple[Array, Priced]:
+    def with_moved(moved: list[Array]) -> Any:
+        changed = dict(zip(moving, moved, strict=True))
+        return structure.unflatten([changed.get(i, leaf) for i, leaf in enumerate(leaves)])
+
+    def at(moved: list[Array], b: Array) -> tuple[Array, Priced]:
+        parameters = with_moved(moved)
         steps = problem.price(parameters, b)
         return problem.margin(parameters, b, (steps.decode_s, steps.prompt_s)), steps
 
-    cap, cap_dot = jax.jvp(problem.cap, (theta,), (theta_dot,))
-    _, (by_theta, priced_by_theta) = jax.jvp(lambda t: at(t, batch), (theta,), (theta_dot,))
+    start = [leaves[i] for i in moving]
+    cap, cap_dot = jax.jvp(lambda moved: problem.cap(with_moved(moved)), (start,), (moves,))
+    _, (by_theta, priced_by_theta) = jax.jvp(lambda t: at(t, batch), (start,), (moves,))
     one = jnp.ones_like(batch)
-    _, (slope, priced_by_batch) = jax.jvp(lambda b: at(theta, b), (batch,), (one,))
+    _, (slope, priced_by_batch) = jax.jvp(lambda b: at(start, b), (batch,), (one,))
     rises = jnp.abs(slope) > 1e-20
     moved = jnp.where(rises, -by_theta / jnp.where(rises, slope, 1.0), 0.0)
     batch_dot = jnp.where(batch >= cap * (1.0 - 1e-6), cap_dot, moved)
@@ -258,3 +270,6 @@ def _operating_point_jvp(
         *(t + b * batch_dot for t, b in zip(priced_by_theta, priced_by_batch, strict=True))
     )
     return (batch, priced, held), (batch_dot, priced_dot, jnp.zeros_like(held))
+
+
+operating_point.defjvp(_operating_point_jvp, symbolic_zeros=True)

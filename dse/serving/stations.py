@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dse.cost.step import StepCost, step
@@ -162,6 +163,8 @@ def _unevenness(s: Setting, at: Front, weights: Array, tokens: Array, work: Arra
     pool = s.prefill
     a_rank = jnp.minimum(pool.max_batch / pool.dp, pool.chunk_tokens / s.traffic.new_prompt_tokens)
     cut = jnp.minimum(1.0, pool.chunk_tokens / tokens)
+    # Any unit of time does: squares of long seconds are not differentiable in single precision.
+    work = work / jax.lax.stop_gradient(jnp.sum(weights * work, axis=0))
     mean = jnp.sum(weights * work, axis=0)
     of = Pieces(
         groups=pool.dp,

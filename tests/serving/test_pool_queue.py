@@ -161,3 +161,21 @@ def test_derivatives_are_those_of_differences(field: str) -> None:
     slope = slope.sum(axis=0) if slope.ndim == 2 else slope
     difference = (ahead - behind) / (2 * step)
     np.testing.assert_allclose(slope / ahead, difference / ahead, rtol=2e-2, atol=1e-3)
+
+
+def test_derivatives_of_very_long_services_hold_in_single_precision() -> None:
+    """A wait scales with its services, however long: no power of seconds may overflow."""
+    for seconds in (1.0, 1e12):
+        services = np.float32([0.5, 1.5]) * np.float32(seconds)
+
+        def wait(
+            scale: jax.Array, services: np.ndarray = services, seconds: float = seconds
+        ) -> jax.Array:
+            stream = Stream(0.5 / seconds, scale * services, jnp.float32([0.5, 0.5]))
+            return mean_wait(stream, 1.0) / seconds
+
+        value, slope = jax.jvp(wait, (jnp.float32(1.0),), (jnp.float32(1.0),))
+        assert value.dtype == np.float32
+        # rho = 1/2, (1 + cs^2)/2 E[s] rho/(1 - rho) = 0.625; d ln W/d ln s = 1 + 1/(1 - rho)
+        assert float(value) == pytest.approx(0.625, rel=1e-4)
+        assert float(slope) == pytest.approx(0.625 * 3.0, rel=1e-4)
