@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from dse.catalog import InputFile
+from dse.search.proof import Proof, weakest
 from dse.search.recommend import Outcome, Recommendation
 from dse.search.trust import Doubt
 from dse.serving.reasons import Reason
@@ -36,6 +37,7 @@ class Result:
     warnings: list[str]
     inputs: list[InputFile] = field(default_factory=list)
     counts: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    searches: list[dict[str, Any]] = field(default_factory=list)
     interrupted: bool = False
     verification: list[dict[str, Any]] = field(default_factory=list)
 
@@ -55,8 +57,8 @@ class Result:
         several = len(study.model) > 1
         return cls(
             study=study,
-            solver="enumerate",
-            proof="none" if interrupted else "exact",
+            solver=_solver([proof for one in outcomes for proof in one.proofs]),
+            proof="none" if interrupted else weakest([p for o in outcomes for p in o.proofs]),
             designs_evaluated=sum(one.evaluated for one in outcomes),
             wall_s=wall_s,
             recommendations=[one.recommendation for one in outcomes],
@@ -71,6 +73,7 @@ class Result:
                 }
                 for one in outcomes
             },
+            searches=[_search(one, proof) for one in outcomes for proof in one.proofs],
             interrupted=interrupted,
         )
 
@@ -104,6 +107,7 @@ class Result:
             "study": self.study.study,
             "solver": self.solver,
             "proof": self.proof,
+            "searches": _finite(self.searches),
             "designs_evaluated": self.designs_evaluated,
             "wall_s": self.wall_s,
             "interrupted": self.interrupted,
@@ -177,6 +181,27 @@ class Evaluation:
             "trust": self.trust,
         }
         return {key: _finite(value) for key, value in document.items()}
+
+
+def _solver(proofs: Sequence[Proof]) -> str:
+    """The solvers that ran, each once."""
+    return "+".join(dict.fromkeys(proof.solver for proof in proofs)) or "none"
+
+
+def _search(outcome: Outcome, proof: Proof) -> dict[str, Any]:
+    """How one grid was searched, and what is proved of its best design."""
+    one = outcome.recommendation
+    return {
+        "model": one.model,
+        "hardware": one.hardware,
+        "mode": proof.mode,
+        "solver": proof.solver,
+        "why": proof.why,
+        "proof": proof.words,
+        "epsilon": proof.epsilon,
+        "designs": proof.designs,
+        "priced": proof.priced,
+    }
 
 
 def flat_design(design: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from dse.catalog import InputFile
 from dse.errors import DseError, SpecError, did_you_mean, one_of
@@ -22,14 +22,12 @@ from dse.search.details import (
 from dse.search.enumerate import SMALL, Progress
 from dse.search.exact import price_designs
 from dse.search.recommend import format_remarks, search_target
+from dse.search.solver import Asked, check_solver
 from dse.search.trust import doubts
 from dse.serving.reasons import Reason, describe
 from dse.spec.load import Override, Source, load_spec
 from dse.spec.space import AXES, POOL_AXES, POOLS, Space
 from dse.spec.study import Study, read_study
-
-SOLVERS: Final = ("auto", "enumerate", "eliminate", "relax")
-_LATER: Final = ("eliminate", "relax")
 
 
 def run(
@@ -48,16 +46,17 @@ def run(
     Raises DseError for a faulty study; that nothing is feasible is a result.
     """
     started = time.perf_counter()
-    _check_solver(solver)
+    check_solver(solver)
     study, inputs = _read(source, overrides)
     if seed is not None:
         study = study.model_copy(update={"seed": seed})
     parts = [lower_study(study.of_model(model)) for model in study.model]
     searches = [problems for part in parts for _, problems in part.problems]
+    asked = Asked(solver=solver, seed=study.seed, small=small)
     count = _Count(searches, progress)
     outcomes = []
     for problems in searches:
-        outcome = search_target(problems, count.report, small=small)
+        outcome = search_target(problems, count.report, asked)
         count.finish(outcome.evaluated)
         outcomes.append(outcome)
         if outcome.interrupted:
@@ -186,14 +185,6 @@ class _Count:
     def finish(self, evaluated: int) -> None:
         """The end of one target."""
         self.latest = 0
-
-
-def _check_solver(solver: str) -> None:
-    if solver not in SOLVERS:
-        hint = did_you_mean(solver, SOLVERS)
-        raise DseError(f"unknown solver {solver!r:.40}{hint}; allowed: {one_of(SOLVERS)}")
-    if solver in _LATER:
-        raise DseError(f"solver {solver}: not available in this version; use enumerate or auto")
 
 
 def _read(

@@ -37,7 +37,11 @@ def run(
     ] = None,
     solver: Annotated[
         str,
-        typer.Option("--solver", metavar="NAME", help="auto, eliminate, enumerate or relax."),
+        typer.Option(
+            "--solver",
+            metavar="NAME",
+            help="auto, eliminate, enumerate or relax: how the space is searched.",
+        ),
     ] = "auto",
     verify: Annotated[
         bool,
@@ -156,6 +160,17 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
         f"{result.designs_evaluated:,} designs in {result.wall_s:.1f} s ({speed:,.0f}/s), solver "
         f"{result.solver}, proof: {result.proof}"
     )
+    _draw_searches(out, result)
+
+
+def _draw_searches(out: Console, result: Result) -> None:
+    """How each grid was searched, where not all of it was priced."""
+    for one in result.searches:
+        if one["solver"] != "enumerate":
+            out.print(
+                f"{one['model']} on {one['hardware']}, {one['mode']}: {one['solver']} "
+                f"({one['why']}), {one['priced']:,} priced, proof: {one['proof']}"
+            )
 
 
 def _draw_doubts(out: Console, result: Result) -> None:

@@ -106,21 +106,23 @@ class Scored(NamedTuple):
     miss: Any
 
 
-def score_designs(problem: Problem, indices: Sequence[int]) -> Scored:
-    """Designs of a grid in float64, to a search's precision and without details."""
+def score_designs(
+    problem: Problem, indices: Sequence[int], n_refinements: int | None = None
+) -> Scored:
+    """Designs of a grid in float64 without details, to a search's precision unless told."""
     sign = problem.goal.sign
     parts = []
     for block in _blocks(list(indices)):
-        found = _scored(problem, block)
+        found = _scored(problem, block, n_refinements)
         feasible = np.asarray(found.reason) == int(Reason.OK)
         parts.append(found._replace(score=np.where(feasible, sign * found.score, -np.inf)))
     return Scored(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
 
 
-def _scored(problem: Problem, indices: list[int]) -> Scored:
+def _scored(problem: Problem, indices: list[int], n_refinements: int | None) -> Scored:
     system, metric = problem.system, problem.goal.metric
     design = gathered(problem.tables, digit_arrays(problem.grid, indices))
-    n_refinements = refinements(system)
+    n_refinements = n_refinements or refinements(system)
     # The program that prices with all details, run for these figures alone: traced once for both.
     found: Scored = run_on_designs(
         _price, system, design, n_refinements, part=partial(_compared, metric)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dse.lower.study import Problem
-from dse.search import bounded
 from dse.search.details import (
     bottlenecks_of,
     breakdown_of,
@@ -15,9 +14,11 @@ from dse.search.details import (
     memories,
     metrics_of,
 )
-from dse.search.enumerate import SMALL, Progress, enumerate_designs, interpret_designs
+from dse.search.enumerate import Progress
 from dse.search.exact import Priced, price_designs
 from dse.search.found import Found, stage
+from dse.search.proof import Proof
+from dse.search.solver import AUTO, Asked, solve
 from dse.search.trust import Doubt, doubts
 from dse.serving.reasons import Reason, describe
 from dse.space.designs import digit_arrays
@@ -58,8 +59,13 @@ class Outcome:
     pareto: list[dict[str, Any]]
     designs: list[dict[str, Any]]
     counts: dict[str, dict[int, int]]  # by mode and reason
-    evaluated: int
+    proofs: list[Proof]  # by mode, in the order of the study
     interrupted: bool = False
+
+    @property
+    def evaluated(self) -> int:
+        """Designs of the grids that the proofs speak about."""
+        return sum(one.found.evaluated for one in self.proofs)
 
 
 @dataclass(frozen=True)
@@ -84,21 +90,20 @@ class _Row:
 
 
 def search_target(
-    problems: Sequence[Problem], progress: Progress | None = None, *, small: int = SMALL
+    problems: Sequence[Problem], progress: Progress | None = None, asked: Asked = AUTO
 ) -> Outcome:
-    """The best design over a target's modes; grids up to `small` designs are interpreted."""
+    """The best design over a target's modes."""
     rows: list[_Row] = []
     nearest: list[_Row] = []
-    counts, interrupted, evaluated = {}, False, 0
+    counts, proofs = {}, []
     for problem in problems:
-        found, priced, where = _searched(problem, progress, small)
-        every = [_Row(problem, i, priced.row(k)) for i, k in where.items()]
+        proof = solve(problem, progress, asked)
+        proofs.append(proof)
+        every = _priced_rows(problem, proof.found)
         rows += [row for row in every if row.feasible]
         nearest += [row for row in every if not row.feasible]
-        counts[problem.mode] = dict(found.counts)
-        evaluated += found.evaluated
-        interrupted = interrupted or found.interrupted
-        if interrupted:
+        counts[problem.mode] = dict(proof.found.counts)
+        if proof.found.interrupted:
             break
     best = _best_first(rows)
     chosen = best[0] if best else _nearest(nearest)
@@ -108,30 +113,17 @@ def search_target(
         pareto=[_line(row) for row in front],
         designs=[{"rank": i + 1, **_line(row)} for i, row in enumerate(best[:_ROWS])],
         counts=counts,
-        evaluated=evaluated,
-        interrupted=interrupted,
+        proofs=proofs,
+        interrupted=any(proof.found.interrupted for proof in proofs),
     )
 
 
-def _searched(
-    problem: Problem, progress: Progress | None, small: int
-) -> tuple[Found, Priced, dict[int, int]]:
-    """(what was found, its candidates in float64, design -> row of them)."""
-    found = _found(problem, progress, small)
+def _priced_rows(problem: Problem, found: Found) -> list[_Row]:
+    """The candidates of what was found, in float64."""
     # Interrupted before anything was priced, the first design stands for all.
     candidates = found.candidates() or [0]
     priced = price_designs(problem, candidates)
-    return found, priced, {index: k for k, index in enumerate(candidates)}
-
-
-def _found(problem: Problem, progress: Progress | None, small: int) -> Found:
-    if problem.grid.size > bounded.SMALL and bounded.applies(problem):
-        settled = bounded.settle(problem, progress, small=small)
-        if settled is not None:
-            return settled
-    if problem.grid.size <= small:
-        return interpret_designs(problem, progress)
-    return enumerate_designs(problem, progress)
+    return [_Row(problem, index, priced.row(k)) for k, index in enumerate(candidates)]
 
 
 def _best_first(rows: list[_Row]) -> list[_Row]:

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dse.grid.operations import Work, work_of
 from dse.lower.study import Problem, lower_study
 from dse.search import enumerate as search
 from dse.space.designs import layout
 from dse.spec.study import load_study
-from tests.bench.counting import Work, work_of
 
 N = 32_768
 CHAIN = 64

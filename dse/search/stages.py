@@ -1,0 +1,265 @@
+"""The axes that each pool of a grid reads, and the choices of a pool that nothing refuses.
+
+A pool's choices are rows of positions on all axes of the grid; axes that the pool does not read
+stay at 0. Two axes are lifted, since what they do is bounded at one of their ends: workers (their
+rate by the worker is largest where they are most) and the batch limit (decoding is priced without
+one, with the activations of the smallest).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.lower.study import UNLIMITED_ACCELERATORS, Problem
+from dse.search.ideal import ANY_BATCH, beside_ideal_decode, beside_ideal_prefill
+from dse.search.programs import run_on_designs
+from dse.search.rates import NO_RATES, Asked, Rates, price
+from dse.serving.evaluate import front_capacity, standing
+from dse.serving.reasons import Reason
+from dse.serving.types import FULL, GOODPUT, Deployment, System
+from dse.space.designs import gathered
+from dse.space.grid import COLOCATED, Grid
+from dse.struct import replace
+
+Rows = NDArray[Any]  # of integers
+Floats = NDArray[np.float64]
+
+_SHAPES: Final = (
+    "weight_dtype",
+    "activation_dtype",
+    "kv_dtype",
+    "pp",
+    "attention_tp",
+    "attention_dp",
+    "moe_ep",
+    "redundant_experts",
+    "expert_placement",
+)
+# Of each pool: axes that decide whether it is refused, and those that are crossed with them later.
+_PREFILL: Final = (*_SHAPES, "draft_tokens", "workers", "max_batch", "chunk_tokens")
+_DECODE: Final = (*_SHAPES, "draft_tokens", "workers", "max_batch")
+_COLOCATED: Final = (*_SHAPES, "draft_tokens", "replicas", "max_batch", "chunk_tokens")
+_LATER: Final = ("chunk_tokens",)
+# More choices of one pool than this are not listed.
+MOST_ROWS: Final = 4_000_000
+_STANDING_BLOCK: Final = 1 << 16
+
+
+class TooLargeError(Exception):
+    """A pool has more choices than can be listed."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pool of a problem: the axes of the grid that it reads, and how it is priced alone."""
+
+    problem: Problem
+    pool: str  # "prefill", "decode" or "colocated"
+    reads: tuple[str, ...]  # axes in the order of the grid
+    workers: str  # axis of the number of workers
+    lifts_workers: bool
+    batch: str  # axis of the batch limit
+
+    @property
+    def grid(self) -> Grid:
+        return self.problem.grid
+
+    @property
+    def lifted(self) -> tuple[str, ...]:
+        """Axes that choices leave at the end that bounds them."""
+        return (self.batch, self.workers) if self.lifts_workers else (self.batch,)
+
+    def place(self, axis: str) -> int:
+        """Column of an axis in the rows."""
+        return self.grid.names.index(axis)
+
+    def values(self, axis: str) -> Floats:
+        return np.asarray(self.problem.tables.values[axis], np.float64)
+
+    def end(self, axis: str) -> int:
+        """The position of a lifted axis that bounds all: a prefill pool, whose activations do not
+        depend on its batch limit, is best with the largest, others with the least activations."""
+        values = self.values(axis)
+        smallest = axis == self.batch and self.pool != "prefill"
+        return int(values.argmin() if smallest else values.argmax())
+
+    def alone(self, rows: Rows, *, limited: bool) -> tuple[System, Asked]:
+        """The pool beside an ideal one; without a batch limit for decoding unless `limited`."""
+        design = design_of(self.problem, rows)
+        system = self.problem.system
+        if self.pool == "prefill":
+            # Prompts pass each draft module once, whatever the number of draft tokens.
+            passes = np.minimum(design.prefill.draft_tokens, system.model.draft_modules)
+            design = replace(design, prefill=replace(design.prefill, draft_tokens=passes))
+            system, design = beside_ideal_decode(system, design)
+        elif self.pool == "decode":
+            system, design = beside_ideal_prefill(system, design)
+        # Lifted to their most, workers may exceed what fewer of them keep.
+        system = replace(system, budget_accelerators=UNLIMITED_ACCELERATORS)
+        slots = design.decode.max_batch
+        if self.pool != "prefill" and not limited:
+            slots = 0.0 * slots + ANY_BATCH
+        return system, Asked(design, slots)
+
+    def price(self, rows: Rows, n_refinements: int, *, limited: bool, small: int) -> Rates:
+        """Rates [n] of the pool alone."""
+        if not len(rows):
+            return NO_RATES
+        return price(*self.alone(rows, limited=limited), n_refinements, small=small)
+
+    def capacity(self, rows: Rows) -> Floats:
+        """Requests/s [n] that no load of a prefill pool exceeds: a bound for next to nothing."""
+        system, asked = self.alone(rows, limited=False)
+        parts = []
+        for start in range(0, len(rows), _STANDING_BLOCK):
+            one = np.s_[start : start + _STANDING_BLOCK]
+            block = jax.tree.map(lambda x, one=one: x[one] if np.size(x) > 1 else x, asked.design)
+            parts.append(run_on_designs(front_capacity, system, block))
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def accelerators(self, rows: Rows) -> Floats:
+        """Of one worker [n]."""
+        found = np.ones(len(rows))
+        for one in ("attention_tp", "attention_dp", "pp"):
+            name = _axis_of(self.grid.names, self.pool, one)
+            found = found * self.values(name)[rows[:, self.place(name)]]
+        return found
+
+
+def stages_of(problem: Problem) -> tuple[Stage, ...]:
+    """The pools of a problem: one where it is colocated, else prefill and decode.
+
+    A batch limit that both pools share is that of the decode pool: the other is bounded by its
+    largest value.
+    """
+    names = problem.grid.names
+    lifts = problem.system.traffic.load_kind in (GOODPUT, FULL)
+    if problem.mode == COLOCATED:
+        reads = tuple(name for name in names if name in _COLOCATED)
+        return (Stage(problem, "colocated", reads, "replicas", lifts, "max_batch"),)
+    found = []
+    for pool, fields in (("prefill", _PREFILL), ("decode", _DECODE)):
+        axes = {name: _axis_of(names, pool, name) for name in fields}
+        reads = tuple(name for name in names if name in axes.values())
+        found.append(Stage(problem, pool, reads, f"{pool}.workers", lifts, axes["max_batch"]))
+    return tuple(found)
+
+
+def shared_axes(first: Stage, second: Stage) -> tuple[str, ...]:
+    """What the choices of two pools must agree on; a common batch limit is left to the second."""
+    return tuple(n for n in first.reads if n in second.reads and n != second.batch)
+
+
+def _axis_of(names: Sequence[str], pool: str, name: str) -> str:
+    own = f"{pool}.{name}"
+    return own if own in names else name
+
+
+def design_of(problem: Problem, rows: Rows) -> Deployment:
+    """The deployments of some rows."""
+    digits = {name: rows[:, i] for i, name in enumerate(problem.grid.names)}
+    return gathered(problem.tables, digits)
+
+
+def index_of(problem: Problem, rows: Rows) -> list[int]:
+    """Indices in the grid, which may be larger than 64 bits hold."""
+    return [problem.grid.index(row) for row in rows.tolist()]
+
+
+def every(stage: Stage, axis: str, rows: Rows) -> Rows:
+    """Each row with every position of an axis."""
+    size = len(stage.values(axis))
+    found = np.repeat(rows, size, axis=0)
+    found[:, stage.place(axis)] = np.tile(np.arange(size, dtype=np.int32), len(rows))
+    return found
+
+
+class Refused(NamedTuple):
+    """Choices that are refused whatever their load: arrays [n]."""
+
+    reason: Rows
+    key: Rows
+    times: Rows  # choices that each stands for: those of the axes not crossed yet
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What nothing refuses of a pool, the lifted axes at the end that bounds them; and the rest."""
+
+    rows: Rows
+    refused: Refused
+
+
+def choices_of(stage: Stage, shared: Sequence[str]) -> Choices:
+    """Every choice of a pool on its unlifted axes that fits by itself.
+
+    Axes in `shared` are crossed first. Raises TooLargeError where there are too many.
+    """
+    sizes = {axis.name: axis.size for axis in stage.grid.axes}
+    crossed = [name for name in stage.reads if name not in stage.lifted]
+    late = [name for name in crossed if name not in shared and name.split(".")[-1] in _LATER]
+    early = [name for name in crossed if name not in late]
+    rows = np.zeros((1, len(stage.grid.axes)), np.int32)
+    for name in stage.lifted:
+        rows[:, stage.place(name)] = stage.end(name)
+    refused = []
+    times = math.prod(sizes[name] for name in stage.lifted)
+    for axes, rest in ((early, math.prod(sizes[name] for name in late)), (late, 1)):
+        rows = _crossed(rows, [(stage.place(name), sizes[name]) for name in axes])
+        codes = _standing(stage, rows)
+        out = codes != int(Reason.OK)
+        keys = keys_of(stage.problem, rows[out], shared)
+        refused.append(Refused(codes[out], keys, np.full(len(keys), rest * times)))
+        rows = rows[~out]
+    return Choices(
+        rows, Refused(*(np.concatenate(leaves) for leaves in zip(*refused, strict=True)))
+    )
+
+
+def keys_of(problem: Problem, rows: Rows, shared: Sequence[str]) -> Rows:
+    """[n] one number for the positions on some axes."""
+    key = np.zeros(len(rows), np.int64)
+    for name in shared:
+        place = problem.grid.names.index(name)
+        key = key * problem.grid.axes[place].size + rows[:, place]
+    return key
+
+
+def _crossed(rows: Rows, axes: Sequence[tuple[int, int]]) -> Rows:
+    for place, size in axes:
+        if len(rows) * size > MOST_ROWS:
+            raise TooLargeError
+        n = len(rows)
+        rows = np.repeat(rows, size, axis=0)
+        rows[:, place] = np.tile(np.arange(size, dtype=np.int32), n)
+    return rows
+
+
+def _standing(stage: Stage, rows: Rows) -> Rows:
+    """Reasons [n] why choices are refused whatever their load, the budget of the pool included."""
+    parts: list[Rows] = [np.zeros(0, np.int64)]
+    for start in range(0, len(rows), _STANDING_BLOCK):
+        block = rows[start : start + _STANDING_BLOCK]
+        system, asked = stage.alone(block, limited=False)
+        found: Any = run_on_designs(standing, system, asked.design).reason
+        parts.append(np.asarray(found).astype(np.int64))
+    codes = np.concatenate(parts)
+    # The ideal pool has no budget: the least that this one takes, of all that may be spent.
+    least = stage.accelerators(rows) * _least_workers(stage, rows)
+    budget = stage.problem.system.budget_accelerators * (1.0 + 1e-6)
+    above = (least > budget) & ((codes == int(Reason.OK)) | (codes > int(Reason.BUDGET)))
+    return np.where(above, int(Reason.BUDGET), codes)
+
+
+def _least_workers(stage: Stage, rows: Rows) -> Any:
+    values = stage.values(stage.workers)
+    if stage.lifts_workers:
+        return values.min()
+    return values[rows[:, stage.place(stage.workers)]]
