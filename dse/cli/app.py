@@ -25,8 +25,10 @@ from dse.cli.session import Session
 # Name -> (module, function); the order is the order of the help.
 COMMANDS: Final = {
     "run": ("dse.cli.run", "run"),
+    "grid": ("dse.cli.grid", "grid"),
     "eval": ("dse.cli.eval", "evaluate"),
     "explain": ("dse.cli.explain", "explain"),
+    "sensitivity": ("dse.cli.sensitivity", "sensitivity"),
     "simulate": ("dse.cli.simulate", "simulate"),
     "validate": ("dse.cli.validate", "validate"),
     "workload": ("dse.cli.workload", "workload"),

@@ -23,6 +23,7 @@ from dse import catalog
 from dse.spec.base import Location, Spec, exclusive, fault, folder_of
 from dse.spec.cache import Cache
 from dse.spec.choice import EngineChoice
+from dse.spec.grid import GridSpec
 from dse.spec.hardware import Hardware
 from dse.spec.link import Link
 from dse.spec.load import Loaded, Override, Source, is_text, load
@@ -119,6 +120,7 @@ class Study(Spec):
     routing: RoutingSpec = Field(default_factory=RoutingSpec)
     link: Link | None = None
     cache: Cache | None = None
+    grid: GridSpec | None = None
     seed: Annotated[int, Whole(0, 2**32 - 1)] = 0
 
     @classmethod

@@ -1,0 +1,174 @@
+"""How fast a machine prices designs, and what share of its roofline that is.
+
+`python -m dse.grid.machine [STUDY] [--designs N]` measures three things on whatever devices jax
+finds: multiply-adds per second, exponentials and logarithms per second, and designs per second of a
+grid. The roofline is additive: operations over their rate plus transcendentals over theirs. One
+JSON document goes to standard output; with the same study it holds the same best design on every
+kind of device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dse.grid.devices import Machine, use_every_core, whole_machine
+from dse.grid.document import GridResult
+from dse.grid.operations import Work, work_of
+from dse.grid.plan import leaves_of
+from dse.grid.program import OWN, priced_block
+from dse.grid.run import Grid, prepare, price
+from dse.spec.grid import GridSpec
+from dse.spec.load import load_spec
+from dse.spec.study import load_study
+
+# Numbers of a device, and how often each is worked on.
+_CHAIN: Final = 64
+_LOOPS: Final = 200
+_ROUNDS: Final = 3
+# A closed load of fixed lengths on a dense model: cheap to price, rows as long as they get.
+STUDY: Final[dict[str, Any]] = {
+    "study": "machine",
+    "model": "Llama-3.1-8B",
+    "hardware": "h100-sxm",
+    "engine": "vllm",
+    "workload": {"isl": 2048, "osl": 256, "concurrency": 32},
+    "objective": {
+        "maximize": "output_tokens_per_s_per_accelerator",
+        "promises": {"ttft_mean": "1 s"},
+    },
+    "space": {
+        "mode": "colocated",
+        "attention_tp": [1, 2],
+        "max_batch": {"range": [1, 64]},
+        "chunk_tokens": {"range": [256, 16384, 256]},
+    },
+}
+
+
+class Roofline(NamedTuple):
+    """Operations per second of all devices together, in float32."""
+
+    flops_per_s: float
+    transcendentals_per_s: float
+
+    def seconds(self, work: Work) -> float:
+        """The least time of some work, if nothing overlaps."""
+        return work.flops / self.flops_per_s + work.transcendentals / self.transcendentals_per_s
+
+
+def roofline(machine: Machine) -> Roofline:
+    """Chains of multiply-adds and of exp and log, compiled by XLA into fused loops."""
+    # Enough numbers to fill an accelerator; on a CPU, few enough to stay in the caches.
+    n = 1 << 15 if jax.default_backend() == "cpu" else 1 << 24
+
+    def add(y: Any) -> Any:
+        for _ in range(_CHAIN):
+            y = y * 0.999 + 0.001
+        return y
+
+    def exponentiate(y: Any) -> Any:
+        for _ in range(4):
+            y = jnp.exp(jnp.log(y))
+        return y
+
+    flops = _rate(machine, add, 2.0 * _CHAIN, n)
+    return Roofline(flops, _rate(machine, exponentiate, 8.0, n))
+
+
+def _rate(machine: Machine, step: Callable[[Any], Any], operations: float, n: int) -> float:
+    def own(x: Any) -> Any:
+        return jax.lax.fori_loop(0, _LOOPS, lambda _, y: step(y), x)
+
+    run = jax.jit(
+        jax.shard_map(own, mesh=machine.mesh, in_specs=OWN, out_specs=OWN, check_vma=False)
+    )
+    x = machine.spread(np.linspace(1.0, 2.0, machine.n_devices * n, dtype=np.float32))
+    run(x).block_until_ready()
+    seconds = []
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        run(x).block_until_ready()
+        seconds.append(time.perf_counter() - start)
+    return operations * _LOOPS * n * machine.n_devices / min(seconds)
+
+
+def work_per_design(grid: Grid) -> Work:
+    """Operations of one block of the first part over its designs, loops counted as they run."""
+    plan = grid.whole.plans[0]
+    leaves = leaves_of(grid.whole.parts[0])
+    traced = jax.make_jaxpr(lambda leaves, block: priced_block(leaves, block, plan))
+    work = work_of(traced(leaves, np.int32(0)))
+    return Work(work.flops / plan.block_size, work.transcendentals / plan.block_size)
+
+
+def measure(source: Any, n_designs: int) -> dict[str, Any]:
+    """The figures of this machine, as a document."""
+    study = load_study(source)
+    spec = study.grid or load_spec(GridSpec, _axes(n_designs))
+    machine = whole_machine()
+    grid = prepare(study, spec)
+    marks: list[tuple[int, float]] = []
+    result = GridResult(
+        grid, price(grid, machine, None, lambda done, _: marks.append((done, time.perf_counter())))
+    )
+    # The first launch compiles: what counts begins after it.
+    (first, began), (last, ended) = marks[0], marks[-1]
+    rate = (last - first) / (ended - began) if last > first else 0.0
+    work, bound = work_per_design(grid), roofline(machine)
+    return {
+        "schema": "dse.grid-machine/1",
+        "devices": machine.n_devices,
+        "device_kind": machine.kind,
+        "backend": jax.default_backend(),
+        "designs": result.points,
+        "designs_per_s": rate,
+        "compile_s": result.outcome.wall_s - (ended - began),
+        "flops_per_design": work.flops,
+        "transcendentals_per_design": work.transcendentals,
+        "flops_per_s": bound.flops_per_s,
+        "transcendentals_per_s": bound.transcendentals_per_s,
+        "roofline_share_frac": rate * bound.seconds(work),
+        "counts": result.to_json()["counts"],
+        "best": [
+            {key: row[key] for key in ("score", "what_if", "design")} for row in result.best[:4]
+        ],
+    }
+
+
+def _axes(n_designs: int) -> dict[str, Any]:
+    """Axes over prompt lengths and bandwidths with about so many designs of `STUDY`."""
+    points = max(round(n_designs / (2 * 64 * 64) / 4), 2)
+    return {
+        "axes": {
+            "workload.isl.mean": {"log": [128, 16384], "points": points},
+            "hardware.memory_bandwidth_bytes_per_s": "x0.5..x2:4",
+        },
+        "heat": [["workload.isl.mean", "hardware.memory_bandwidth_bytes_per_s"]],
+        "top": 4,
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m dse.grid.machine", description=__doc__)
+    parser.add_argument("study", nargs="?", help="a study with a grid: block")
+    parser.add_argument("--designs", type=int, default=1_000_000, help="without a study")
+    options = parser.parse_args(arguments)
+    use_every_core()
+    source = Path(options.study) if options.study else STUDY
+    json.dump(measure(source, options.designs), sys.stdout, indent=2)
+    print()
+
+
+if __name__ == "__main__":
+    main()

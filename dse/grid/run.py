@@ -1,0 +1,265 @@
+"""Running a grid: launches over all devices, merged, checkpointed, and resumed where they ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from dse import __version__
+from dse.errors import DseError
+from dse.grid import checkpoint
+from dse.grid.axes import Studies, own_lists, what_ifs
+from dse.grid.devices import Machine
+from dse.grid.held import Held
+from dse.grid.plan import Whole, leaves_of, plan_grid
+from dse.grid.program import launch, launch_whole
+from dse.grid.scenarios import parts_of
+from dse.grid.store import Store, need_parquet
+from dse.report.atomic import require_writable
+from dse.spec.grid import GridSpec
+from dse.spec.study import Study, load_study
+
+# How long a launch and the time between checkpoints should last.
+LAUNCH_S: Final = 2.0
+CHECKPOINT_S: Final = 3.0
+_MOST_BLOCKS: Final = 1 << 15
+# Designs of a device in one launch: counts of them must fit into 32 bits.
+_MOST_DESIGNS: Final = 1 << 30
+
+Progress = Callable[[int, int], None]  # designs done, designs in all
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A grid to be priced."""
+
+    study: Study  # without its grid block, its lists set to the axes that are lists
+    spec: GridSpec
+    whole: Whole
+    numbers: tuple[tuple[float, ...] | None, ...]  # values of the what-if axes in SI
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """What a checkpoint must agree with; names are for people."""
+        plain = self.spec.model_dump(mode="json", exclude={"axes"})
+        blocks = [[plan.n_blocks, plan.block_size, part.size] for part, plan in self._pairs()]
+        return {
+            "the study": checkpoint.digest(self.study.resolved()),
+            "the axes": checkpoint.digest({path: list(v) for path, v in self.spec.axes.items()}),
+            "what is kept": checkpoint.digest(plain),
+            "the sizes": checkpoint.digest(blocks),
+            "the version of dse": __version__,
+            "the version of jax": jax.__version__,
+            "the kind of device": jax.default_backend(),
+        }
+
+    def _pairs(self) -> Any:
+        return zip(self.whole.parts, self.whole.plans, strict=True)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a grid's parts hold, and how it went."""
+
+    held: tuple[Held, ...]
+    files: tuple[tuple[str, str, int], ...]
+    interrupted: bool
+    priced: int  # designs of this run, those of a checkpoint not counted
+    wall_s: float
+
+
+def prepare(study: Study, spec: GridSpec) -> Grid:
+    """Axes to arrays and programs. Raises DseError with what is wrong with them."""
+    lists = own_lists(spec.axes)
+    study = study.model_copy(update={"grid": None})
+    if lists:
+        study = load_study(study.resolved(), lists)
+    axes = what_ifs(spec.axes)
+    whole = plan_grid(parts_of(study, axes), axes, spec)
+    studies = Studies(study, axes)
+    numbers = tuple(studies.numbers(i) for i in range(len(axes)))
+    return Grid(study, spec, whole, numbers)
+
+
+def price(
+    grid: Grid, machine: Machine, out: Path | None = None, progress: Progress | None = None
+) -> Outcome:
+    """Price every design, from the checkpoint on that `out` holds.
+
+    Raises CheckpointError for a damaged or foreign checkpoint and WriteError where `out` cannot be
+    written; what was finished before is kept then.
+    """
+    if grid.spec.full:
+        need_parquet()
+        if out is None:
+            raise DseError("the full grid needs a folder to write to; give --out DIR")
+    return _Run(grid, machine, out, progress).outcome()
+
+
+class _Run:
+    def __init__(
+        self, grid: Grid, machine: Machine, out: Path | None, progress: Progress | None
+    ) -> None:
+        self.grid, self.machine, self.progress = grid, machine, progress
+        self.out = out if machine.writes else None
+        self.plans = grid.whole.plans
+        self.held = [Held.empty(plan) for plan in self.plans]
+        self.files: list[Any] = []
+        self.store = Store(out, grid.whole, grid.numbers) if out is not None else None
+        self.priced, self.saved_at = 0, time.perf_counter()
+        self.rate = 0.0  # blocks/s of a device
+
+    def outcome(self) -> Outcome:
+        started = time.perf_counter()
+        interrupted = False
+        self._resume(self._read())
+        try:
+            for number in range(len(self.plans)):
+                self._price_part(number)
+        except KeyboardInterrupt:
+            interrupted = True
+        self._save()
+        wall_s = time.perf_counter() - started
+        files = tuple((str(n), str(s), int(k)) for n, s, k in self.files)
+        return Outcome(tuple(self.held), files, interrupted, self.priced, wall_s)
+
+    def _read(self) -> Any:
+        """The state of the first process' checkpoint; other processes learn where it ends."""
+        state, failure = None, None
+        if self.out is not None:
+            try:
+                require_writable(self.out)
+                state = checkpoint.read(self.out, self.grid.fingerprint)
+                if state is not None and self.store is not None:
+                    self.store.check(state["files"])
+            except DseError as error:
+                failure = error
+        if self.machine.agreed(float(failure is not None)):
+            raise failure or DseError("the first process cannot go on; it says why")
+        return state
+
+    def _resume(self, state: Any) -> None:
+        if state is not None:
+            pairs = zip(state["parts"], self.plans, strict=True)
+            self.held = [Held.from_json(data, plan) for data, plan in pairs]
+            self.files = state["files"]
+        if self.machine.n_processes > 1:
+            ends = [self.machine.agreed(float(held.next_block >> 16)) for held in self.held]
+            rest = [self.machine.agreed(float(held.next_block & 0xFFFF)) for held in self.held]
+            self.held = [
+                Held((int(a) << 16) + int(b), one.found, one.cells, one.histograms)
+                for a, b, one in zip(ends, rest, self.held, strict=True)
+            ]
+
+    def _save(self) -> None:
+        if self.out is not None:
+            state = {"parts": [held.to_json() for held in self.held], "files": self.files}
+            checkpoint.write(self.out, self.grid.fingerprint, state)
+        self.saved_at = time.perf_counter()
+
+    def _price_part(self, number: int) -> None:
+        plan = self.plans[number]
+        if self.held[number].next_block >= plan.n_blocks:
+            return
+        leaves = self.machine.placed(leaves_of(self.grid.whole.parts[number]))
+        self.rate = 0.0
+        step = self._whole_file if self.grid.spec.full else self._launched
+        pending: list[tuple[int, int, Any]] = []  # (first block, end, what is running)
+        first = self.held[number].next_block
+        began = time.perf_counter()
+        while pending or first < plan.n_blocks:
+            # One launch runs while the one before is merged.
+            while len(pending) < 2 and first < plan.n_blocks:
+                end = min(first + self._n_blocks(number), plan.n_blocks)
+                pending.append((first, end, self._begun(step, leaves, number, first, end)))
+                first = end
+                if self.rate == 0.0:
+                    break  # the first one compiles, and says how fast the others will be
+            begin, end, running = pending.pop(0)
+            self._absorb(number, begin, end, self.machine.fetched(running))
+            now = time.perf_counter()
+            self._pace(plan, begin, end, now - began)
+            began = now
+
+    def _begun(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        """A launch; the first one in a thread of its own, since compilers do not hear Ctrl-C."""
+        if self.rate > 0.0:
+            return step(*arguments)
+        pool = ThreadPoolExecutor(1)
+        try:
+            return pool.submit(step, *arguments).result()
+        finally:
+            pool.shutdown(wait=False)
+
+    def _pace(self, plan: Any, begin: int, end: int, seconds: float) -> None:
+        """How many blocks a device prices in a second; the first launch, which compiles, tells
+        little."""
+        blocks = (end - begin) / self.machine.n_devices
+        self.rate = self.machine.agreed(blocks / max(seconds, 1e-6))
+
+    def _n_blocks(self, number: int) -> int:
+        """Blocks of the next launch."""
+        if self.grid.spec.full:
+            assert self.store is not None
+            return self.store.blocks_per_file(number)
+        own = int(self.rate * LAUNCH_S)
+        most = max(_MOST_DESIGNS // self.plans[number].block_size, 1)
+        return max(min(own, most, _MOST_BLOCKS), 1) * self.machine.n_devices
+
+    def _launched(self, leaves: Any, number: int, first: int, end: int) -> Any:
+        firsts, counts = _shares(first, end, self.machine.n_devices)
+        spread = map(self.machine.spread, (firsts, counts))
+        return launch(leaves, *spread, plan=self.plans[number], mesh=self.machine.mesh)
+
+    def _whole_file(self, leaves: Any, number: int, first: int, end: int) -> Any:
+        n_devices = self.machine.n_devices
+        firsts, counts = _shares(first, end, n_devices)
+        most = -(-self._n_blocks(number) // n_devices)
+        spread = map(self.machine.spread, (firsts, counts))
+        return launch_whole(
+            leaves, *spread, plan=self.plans[number], mesh=self.machine.mesh, n_blocks=most
+        )
+
+    def _absorb(self, number: int, begin: int, end: int, fetched: Any) -> None:
+        state, columns = fetched if self.grid.spec.full else (fetched, None)
+        before = self.held[number]
+        places = self.grid.whole.places[number]
+        after = before.with_launch(state, places, end)
+        if columns is not None and self.out is not None and self.store is not None:
+            whole = _in_order(columns, begin, end, self.machine.n_devices)
+            self.files.append(self.store.write(number, begin, whole))
+        self.held[number] = after
+        self.priced += after.found.evaluated - before.found.evaluated
+        if time.perf_counter() - self.saved_at >= CHECKPOINT_S:
+            self._save()
+        if self.progress is not None:
+            done = sum(held.found.evaluated for held in self.held)
+            self.progress(done, self.grid.whole.size)
+
+
+def _shares(first: int, end: int, n_devices: int) -> tuple[np.ndarray, np.ndarray]:
+    """(first block, number of blocks) of each device: neighbours, as even as they go."""
+    each, more = divmod(end - first, n_devices)
+    counts = np.full(n_devices, each, np.int32)
+    counts[:more] += 1
+    return (first + np.cumsum(counts) - counts).astype(np.int32), counts
+
+
+def _in_order(
+    columns: Mapping[str, np.ndarray], begin: int, end: int, n_devices: int
+) -> dict[str, np.ndarray]:
+    """Columns [devices * blocks, n] without the blocks that no device had to price."""
+    _, counts = _shares(begin, end, n_devices)
+    found = {}
+    for name, values in columns.items():
+        by_device = np.asarray(values).reshape(n_devices, -1, np.shape(values)[-1])
+        own = [rows[:count] for rows, count in zip(by_device, counts, strict=True)]
+        found[name] = np.concatenate(own)
+    return found
