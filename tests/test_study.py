@@ -268,10 +268,17 @@ def test_a_latency_objective_needs_a_load(metric: str) -> None:
         dse.run(TEXT, overrides=[("objective", f"{{minimize: {metric}}}")])
 
 
-@pytest.mark.parametrize("solver", ["eliminate", "relax"])
-def test_later_solvers_say_so(solver: str) -> None:
-    with pytest.raises(DseError, match="use enumerate or auto"):
-        dse.run(TEXT, solver=solver)
+def test_a_forced_solver_finds_the_same_and_says_what_it_proves() -> None:
+    whole = result()
+    found = dse.run(TEXT, solver="eliminate")
+    assert (whole.solver, found.solver) == ("enumerate", "eliminate")
+    assert (whole.proof, found.proof) == ("exact", "exact")
+    assert found.best.design == whole.best.design
+    searches = found.to_json()["searches"]
+    assert [one["mode"] for one in searches] == ["colocated", "disaggregated"]
+    total = sum(one["designs"] for one in searches)
+    assert total == found.designs_evaluated == whole.designs_evaluated
+    assert all(one["priced"] > 0 and one["why"] == "as asked" for one in searches)
 
 
 def test_an_unknown_solver_names_the_nearest() -> None:

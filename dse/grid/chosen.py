@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dse.grid.held import Held
 from dse.grid.plan import Whole
+from dse.lower.study import Problem
 from dse.search.details import design_of, metrics_of
-from dse.search.exact import price_designs
+from dse.search.exact import Priced, price_designs
 from dse.search.found import best_of, stage
 from dse.serving.reasons import Reason, describe
 
@@ -38,11 +40,20 @@ def scenario_of(whole: Whole, place: Place) -> dict[str, str]:
     return {axis.path: axis.labels[position] for axis, position in pairs}
 
 
-def row_of(whole: Whole, place: Place) -> dict[str, Any]:
-    """Everything known of a design in float64."""
-    part = whole.parts[place.part]
-    problem = part.problem(place.scenario)
-    priced = price_designs(problem, [place.design]).row(0)
+def rows_of(whole: Whole, places: Sequence[Place]) -> list[dict[str, Any]]:
+    """Everything known of some designs in float64; those of one scenario are priced together."""
+    together: dict[tuple[int, int], list[Place]] = defaultdict(list)
+    for place in dict.fromkeys(places):
+        together[place.part, place.scenario].append(place)
+    found: dict[Place, dict[str, Any]] = {}
+    for (part, scenario), some in together.items():
+        problem = whole.parts[part].problem(scenario)
+        priced = price_designs(problem, [place.design for place in some])
+        found |= {place: _row(whole, problem, place, priced.row(i)) for i, place in enumerate(some)}
+    return [found[place] for place in places]
+
+
+def _row(whole: Whole, problem: Problem, place: Place, priced: Priced) -> dict[str, Any]:
     outcome = priced.outcome
     reason, miss = int(outcome.reason), float(outcome.miss)
     return {
@@ -63,7 +74,7 @@ def best_rows(whole: Whole, held: Sequence[Held], n: int) -> list[dict[str, Any]
         (score, number, index) for number, one in enumerate(held) for score, index in one.found.top
     ]
     chosen = sorted(scored, key=lambda one: (-one[0], one[1], one[2]))[:n]
-    rows = [row_of(whole, place_of(whole, number, index)) for _, number, index in chosen]
+    rows = rows_of(whole, [place_of(whole, number, index) for _, number, index in chosen])
     sign = whole.parts[0].base.goal.sign
 
     def key(row: dict[str, Any]) -> float:
@@ -85,7 +96,7 @@ def front_rows(whole: Whole, held: Sequence[Held]) -> list[dict[str, Any]]:
         if -rate > best_rate:
             best_rate = -rate
             places.append(place_of(whole, number, index))
-    rows = [row for row in (row_of(whole, place) for place in places) if row["feasible"]]
+    rows = [row for row in rows_of(whole, places) if row["feasible"]]
     return _beaten_left_out(rows)
 
 
@@ -113,4 +124,4 @@ def nearest_row(whole: Whole, held: Sequence[Held]) -> dict[str, Any] | None:
     last = [one for one in found if stage(one[0]) == furthest]
     score, _ = best_of([(one[1], one[2]) for one in last])
     _, _, number, index = min(one for one in last if one[1] == score)
-    return row_of(whole, place_of(whole, number, index))
+    return rows_of(whole, [place_of(whole, number, index)])[0]

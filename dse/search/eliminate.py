@@ -42,8 +42,9 @@ from dse.search.stages import (
 
 Progress = Callable[[int, int], None]
 
-# Bounds below the best score by less than this may be above it but for rounding in float32.
-_SLACK: Final = 2e-3
+# Compiled bounds below the best score by less than this may be above it but for rounding in
+# float32, which was seen to make up to 4e-5.
+_SLACK: Final = 5e-4
 # Pairs whose bounds exceed the best score by less are not looked at.
 EPSILON: Final = 1e-6
 _SEEDS: Final = 64
@@ -97,10 +98,15 @@ class _Search:
     def score(self) -> float:
         return self.priced.best_score
 
+    def least(self) -> float:
+        """What a bound must exceed for its choice to be kept."""
+        slack = EPSILON if self.problem.grid.size <= self.small else _SLACK
+        return max(self.score() * (1.0 - slack), 0.0)
+
     def promising(self, own: _Half, other: _Half, *, is_prefill: bool) -> _Half:
         """The choices that may beat the best score known."""
         found = reach(own.table, other.table, self.scale, self.budget, is_prefill=is_prefill)
-        return own.taken(found > max(self.score() * (1.0 - _SLACK), 0.0))
+        return own.taken(found > self.least())
 
     def seed(self, prefill: _Half, decode: _Half) -> None:
         """Prices some pairs of high bounds, for a score to cut with."""
@@ -185,11 +191,15 @@ def _narrowed(
     search.seed(prefill, decode)
     report(0.5)
     prefill, decode = _cut(search, prefill, decode)
+    if _settled(search, prefill, decode):
+        return 0.0
     prefill = _repriced(search, prefill, shared, limited=False)
     decode = _repriced(search, decode, shared, limited=False)
     search.seed(prefill, decode)
     report(0.7)
     prefill, decode = _cut(search, prefill, decode)
+    if _settled(search, prefill, decode):
+        return 0.0
     if prefill.stage.batch != decode.stage.batch:
         prefill = _repriced(search, _every_batch(prefill), shared, limited=True)
     decode = _repriced(search, _every_batch(decode), shared, limited=True)
@@ -236,7 +246,7 @@ def _able(search: _Search, stage: Stage, rows: Rows, decode: _Half) -> Rows:
     order = np.argsort(-of_row, kind="stable")
     some = np.unique(np.concatenate([order[:_SOME], order[:: max(len(order) // _SOME, 1)]]))
     search.seed(_coarse(search, stage, rows[some], shared), decode)
-    able: Rows = rows[of_row > max(search.score() * (1.0 - _SLACK), 0.0)]
+    able: Rows = rows[of_row > search.least()]
     return able
 
 
@@ -244,6 +254,12 @@ def _cut(search: _Search, prefill: _Half, decode: _Half) -> tuple[_Half, _Half]:
     """Both pools' choices that may beat the best score with one of the other's."""
     prefill = search.promising(prefill, decode, is_prefill=True)
     return prefill, search.promising(decode, prefill, is_prefill=False)
+
+
+def _settled(search: _Search, prefill: _Half, decode: _Half) -> bool:
+    """Whether no pair may score above the best one known."""
+    found = reach(prefill.table, decode.table, search.scale, search.budget, is_prefill=True)
+    return float(found.max(initial=0.0)) <= search.score() * (1.0 + EPSILON)
 
 
 def _every_batch(half: _Half) -> _Half:

@@ -68,7 +68,18 @@ CASES: Final[Mapping[str, tuple[str, str, str, dict[str, Any], dict[str, Any], d
         "Llama-3.1-70B", "h100-sxm", "vllm", {},
         {"maximize": "output_tokens_per_s_per_accelerator"}, {**_DENSE, **_POOLS},
     ),
+    "experts-first-tails": (
+        "Qwen3-30B-A3B", "mi300x", "sglang", {},
+        {"maximize": _GOODPUT, "promises": _TAILS}, _EXPERTS,
+    ),
+    "dense-full": (
+        "Qwen3-32B", "h200-sxm", "sglang", {},
+        {"maximize": "output_tokens_per_s_per_accelerator"}, _DENSE,
+    ),
 }  # fmt: skip
+
+# Cases whose program compiles in about a minute; those with experts and two pools take many.
+COMPILED: Final = ("dense-means", "dense-pools-full")
 
 # Changes of a system's numbers by the last part of their names.
 EXTREMES: Final[Mapping[str, Mapping[str, float]]] = {

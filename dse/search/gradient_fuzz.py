@@ -2,8 +2,10 @@
 
 Random points of the relaxed spaces of several kinds of models, loads and promises, corners and
 edges among them, under systems at the ends of what can be asked. Every derivative of the log of the
-metric and of the penalty must be finite in float32 as compiled; none is masked. A sample is
-compared with central differences in float64.
+metric and of the penalty must be finite in float32; none is masked. All points are run by numpy;
+of the cases that compile in a minute some are run again as the solver compiles them, since a
+compiled program rounds what is nearly 0 to 0. A sample is compared with central differences in
+float64.
 """
 
 from __future__ import annotations
@@ -12,31 +14,32 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import jax
 import numpy as np
 
 from dse.lower.study import Problem
-from dse.search import interpret
 from dse.search.climb import Gradient, narrowed
-from dse.search.gradient_cases import CASES, EXTREMES, changed, problem_of
-from dse.search.relaxed import Height, Points, RelaxedSpace, height
-from dse.serving.types import Deployment, System
-from dse.space.designs import Tables, relaxed
-from dse.struct import Array, Scalar
+from dse.search.gradient_cases import CASES, COMPILED, EXTREMES, changed, problem_of
+from dse.search.gradient_program import GradientProgram
+from dse.search.relaxed import Height, Points, RelaxedSpace
+from dse.serving.types import System
 
-N_COLUMNS: Final = 2048
+N_POINTS: Final = 512  # of one call
+_N_COMPILED: Final = 2048
 # Points of a sample that are compared, how far they are moved, and how near slopes must be.
-_N_COMPARED: Final = 200
+_N_COMPARED: Final = 128
 _STEP: Final = 1e-4
 _NEAR: Final = 0.05
 # Of a height in log units over the whole of an axis.
 _NOTHING: Final = 1e-3
-_REFINEMENTS: Final = 10
+_WIDTH_COMPARED: Final = 0.7
 _SHOWN: Final = 5
+
+# (system, points [n, P], width) -> (heights [n], gradients [n, P]).
+Slopes = Callable[[System, Points, float], tuple[Height, Height]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class Row:
     not_finite: int
     compared: int
     near: int
-    wall_s: float
+    start_s: float  # lowering, tracing and compiling
+    run_s: float
     examples: tuple[dict[str, Any], ...] = ()
 
 
@@ -66,93 +70,117 @@ def draw(rng: np.random.Generator, space: RelaxedSpace, n: int) -> Points:
 
 
 def blocks(
-    problem: Problem, space: RelaxedSpace, n_points: int, seed: int
-) -> Iterator[tuple[str, float, Points, Height]]:
-    """(extreme, width, points, gradients) until n_points were priced."""
+    problem: Problem, space: RelaxedSpace, n_points: int, size: int, seed: int
+) -> Iterator[tuple[str, System, float, Points]]:
+    """(extreme, its system, width, points), until there were n_points."""
     rng = np.random.default_rng(seed)
-    size = N_COLUMNS // space.n_coordinates
-    gradient = Gradient(problem, space, size, N_COLUMNS)
     for i in range(-(-n_points // size)):
         extreme = list(EXTREMES)[i % len(EXTREMES)]
-        gradient.system = narrowed(changed(problem.system, extreme))
         width = float(np.exp(rng.uniform(np.log(0.02), np.log(3.0))))
-        points = draw(rng, space, size)
-        _, slope = gradient(points, width)
-        yield extreme, width, points, slope
+        yield extreme, changed(problem.system, extreme), width, draw(rng, space, size)
 
 
-def fuzz(name: str, n_points: int, seed: int, *, n_compared: int = _N_COMPARED) -> Row:
-    """One case: how many derivatives are not finite, and how many agree with differences."""
-    started = time.perf_counter()
-    problem = problem_of(name)
-    space = RelaxedSpace.of(problem.grid)
-    n, not_finite = 0, 0
+def count(
+    name: str, problem: Problem, space: RelaxedSpace, slopes: Slopes, n: int, size: int, seed: int
+) -> Row:
+    """How many derivatives of n points, `size` in one call, are not finite."""
+    started = now = time.perf_counter()
+    done, not_finite = 0, 0
+    first_s = 0.0
     examples: list[dict[str, Any]] = []
-    for extreme, width, points, slope in blocks(problem, space, n_points, seed):
-        bad = ~(np.isfinite(slope.log_metric) & np.isfinite(slope.penalty))
-        n += len(points)
+    for extreme, system, width, points in blocks(problem, space, n, size, seed):
+        heights, slope = slopes(system, points, width)
+        finite = [np.isfinite(leaf) for leaf in (*slope, *(leaf[:, None] for leaf in heights))]
+        bad = ~np.logical_and.reduce(np.broadcast_arrays(*finite))
+        first_s = first_s or time.perf_counter() - now
+        done += len(points)
         not_finite += int(bad.sum())
         for i, k in np.argwhere(bad)[: _SHOWN - len(examples)]:
-            examples.append(
-                {
-                    "case": name,
-                    "system": extreme,
-                    "width": width,
-                    "point": points[i].tolist(),
-                    "coordinate": int(k),
-                }
-            )
-    compared, near = compare(problem, space, n_compared, seed) if n_compared else (0, 0)
+            at = {"system": extreme, "width": width, "point": points[i].tolist()}
+            examples.append({"case": name, **at, "coordinate": int(k)})
     return Row(
         case=name,
         coordinates=space.n_coordinates,
-        points=n,
-        derivatives=2 * n * space.n_coordinates,
+        points=done,
+        derivatives=2 * done * space.n_coordinates,
         not_finite=not_finite,
-        compared=compared,
-        near=near,
-        wall_s=time.perf_counter() - started,
+        compared=0,
+        near=0,
+        start_s=first_s,
+        run_s=time.perf_counter() - started - first_s,
         examples=tuple(examples),
     )
 
 
-def compare(problem: Problem, space: RelaxedSpace, n: int, seed: int) -> tuple[int, int]:
-    """(derivatives of n points compared with central differences in float64, those near them).
+def compare(program: GradientProgram, seed: int) -> tuple[int, int]:
+    """(derivatives compared with central differences in float64, those near them).
 
     Near is within 5 %, or 0.2 % of the largest derivative of the point, or 0.001; at a kink of the
     model, such as a limit that begins to bind, they differ.
     """
-    rng = np.random.default_rng(seed + 1)
-    size = space.n_coordinates
-    gradient = Gradient(problem, space, N_COLUMNS // size, N_COLUMNS)
-    gradient.n_refinements = np.int32(_REFINEMENTS)
-    metric, sign, width = problem.goal.metric, float(problem.goal.sign), 0.7
-
-    def heights(system: System, tables: Tables, points: Array, n_refinements: Scalar) -> Height:
-        def one(point: Array) -> Deployment:
-            return relaxed(tables, space.weights(point, width))
-
-        return height(system, jax.vmap(one)(points), sign, n_refinements, metric)
-
+    problem, space = program.problem, program.space
     low, high = space.bounds
+    size = space.n_coordinates
+    rng = np.random.default_rng(seed + 1)
+    points = rng.uniform(low + 0.01, high - 0.01, (program.n, size))
+    _, slope = program.single(problem.system, points, _WIDTH_COMPARED)
+    points = points[:_N_COMPARED]
+    moved = [points[:, None, :] + by * np.eye(size) for by in (_STEP, -_STEP)]
+    ends = program.double(problem.system, np.concatenate(moved).reshape(-1, size), _WIDTH_COMPARED)
     compared = near = 0
-    traced = None
-    for _ in range(-(-n // gradient.n)):
-        points = rng.uniform(low + 0.01, high - 0.01, (gradient.n, size))
-        slope = gradient(points, width)[1]
-        ends = [points[:, None, :] + by * np.eye(size) for by in (_STEP, -_STEP)]
-        stacked = np.concatenate(ends).reshape(-1, size)
-        wide = jax.tree.map(lambda x: np.asarray(x, np.float64), (problem.system, problem.tables))
-        arguments = (*wide, stacked, _REFINEMENTS)
-        traced = traced or interpret.trace(heights, *arguments)[0]
-        for leaf, got in zip(interpret.run(traced, *arguments), slope, strict=True):
-            up, down = np.asarray(leaf).reshape(2, gradient.n, size)
-            want = (up - down) / (2 * _STEP)
-            away = np.abs(want - got)
-            smallest = np.maximum(2e-3 * np.abs(want).max(1)[:, None], _NOTHING)
-            close = (away <= _NEAR * np.abs(want)) | (away <= smallest)
-            compared, near = compared + close.size, near + int(close.sum())
+    for leaf, found in zip(ends, slope, strict=True):
+        up, down = leaf.reshape(2, len(points), size)
+        want, got = (up - down) / (2 * _STEP), found[: len(points)]
+        away = np.abs(want - got)
+        smallest = np.maximum(2e-3 * np.abs(want).max(1)[:, None], _NOTHING)
+        close = (away <= _NEAR * np.abs(want)) | (away <= smallest)
+        compared, near = compared + close.size, near + int(close.sum())
     return compared, near
+
+
+def interpreted(name: str, n: int, seed: int) -> Row:
+    """A case run by numpy."""
+    started = time.perf_counter()
+    problem = problem_of(name)
+    program = GradientProgram(problem, RelaxedSpace.of(problem.grid), N_POINTS)
+    before_s = time.perf_counter() - started
+    row = count(name, problem, program.space, program.single, n, N_POINTS, seed)
+    started = time.perf_counter()
+    compared, near = compare(program, seed)
+    return Row(
+        **{
+            **vars(row),
+            "compared": compared,
+            "near": near,
+            "start_s": row.start_s + before_s,
+            "run_s": row.run_s + time.perf_counter() - started,
+        }
+    )
+
+
+def compiled(name: str, n: int, seed: int) -> Row:
+    """A case as the solver compiles it."""
+    problem = problem_of(name)
+    space = RelaxedSpace.of(problem.grid)
+    gradient = Gradient(problem, space, 512 // space.n_coordinates)
+
+    def slopes(system: System, points: Points, width: float) -> tuple[Height, Height]:
+        gradient.system = narrowed(system)
+        return gradient(points, width)
+
+    return count(f"{name}, compiled", problem, space, slopes, n, gradient.n, seed)
+
+
+_HEAD: Final = (
+    "points", "coord.", "derivatives", "not finite", "compared", "near", "start s", "run s",
+)  # fmt: skip
+
+
+def _line(row: Row) -> str:
+    share = f"{100.0 * row.near / row.compared:.1f} %" if row.compared else "-"
+    whole = (row.points, row.coordinates, row.derivatives, row.not_finite, row.compared)
+    cells = [*map(str, whole), share, f"{row.start_s:.0f}", f"{row.run_s:.0f}"]
+    return f"{row.case:32}" + "".join(f"{cell:>12}" for cell in cells)
 
 
 def main() -> int:
@@ -161,19 +189,19 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=100_000, help="points of all cases together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", action="append", choices=list(CASES), help="only these")
+    parser.add_argument(
+        "--compiled", type=int, default=_N_COMPILED, help="points of each compiled case; 0: none"
+    )
     options = parser.parse_args()
     names = options.case or list(CASES)
-    head = ("points", "coord.", "derivatives", "not finite", "compared", "near", "seconds")
-    print(f"{'case':24}" + "".join(f"{one:>13}" for one in head))
+    print(f"{'case':32}" + "".join(f"{one:>12}" for one in _HEAD), flush=True)
+    runs = [(interpreted, name, -(-options.points // len(names))) for name in names]
+    if options.compiled:
+        runs += [(compiled, name, options.compiled) for name in names if name in COMPILED]
     failed = 0
-    for name in names:
-        row = fuzz(name, -(-options.points // len(names)), options.seed)
-        share = f"{100.0 * row.near / max(row.compared, 1):.1f} %"
-        print(
-            f"{name:24}{row.points:13}{row.coordinates:13}{row.derivatives:13}{row.not_finite:13}"
-            f"{row.compared:13}{share:>13}{row.wall_s:13.0f}",
-            flush=True,
-        )
+    for run, name, n in runs:
+        row = run(name, n, options.seed)
+        print(_line(row), flush=True)
         for example in row.examples:
             print(json.dumps(example), flush=True)
         failed += row.not_finite

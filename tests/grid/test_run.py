@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -97,7 +98,7 @@ def test_the_best_design_is_the_best(ran: Ran, direct: dict[Any, Any]) -> None:
     assert tuple(row["what_if"].values()) in values
     assert len(ran.document["best"]) == 16
     scores = [one["score"] for one in ran.document["best"]]
-    assert scores == sorted(scores, reverse=True)
+    assert all(a >= b * (1.0 - 1e-9) for a, b in itertools.pairwise(scores))
 
 
 def test_a_heat_map_holds_the_best_of_each_cell(ran: Ran, direct: dict[Any, Any]) -> None:

@@ -1,13 +1,10 @@
-"""The relaxed space, its heights and slopes, and the solver that climbs in it.
-
-What is compiled for real takes a minute, so that here slopes are interpreted, and climbing is
-tested on a height that is known.
+"""The solver that climbs in the relaxed space, on a height that is known: to compile that of the
+model takes minutes, and `test_relaxed` interprets it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import jax
@@ -17,20 +14,14 @@ import pytest
 
 from dse.lower.study import Problem
 from dse.search import climb as climbing
-from dse.search import interpret
 from dse.search import relax as solver
 from dse.search.climb import climb, n_starts
 from dse.search.enumerate import interpret_designs
-from dse.search.exact import score_designs
 from dse.search.relax import relax
-from dse.search.relaxed import Height, RelaxedSpace, height, moving
+from dse.search.relaxed import Height, RelaxedSpace
 from dse.serving.reasons import Reason
-from dse.serving.types import Deployment, System
-from dse.space.designs import digit_arrays, gathered, relaxed
+from dse.serving.types import Deployment
 from tests.search.samples import problem_of
-
-STEP = 1e-5
-N = 96  # columns of the one program whose slopes are interpreted
 
 
 @pytest.fixture(scope="module")
@@ -45,140 +36,6 @@ def small() -> Problem:
 @pytest.fixture(scope="module")
 def space(small: Problem) -> RelaxedSpace:
     return RelaxedSpace.of(small.grid)
-
-
-def designs(problem: Problem, n: int) -> np.ndarray:
-    """Positions [n, axes] of designs spread over the grid."""
-    some = np.linspace(0, problem.grid.size - 1, n).astype(int)
-    return np.asarray([problem.grid.digits(int(index)) for index in some])
-
-
-def wide(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), tree)
-
-
-def _height(sign: float, metric: str, system: System, design: Deployment) -> Height:
-    return height(system, design, sign, 8, metric)
-
-
-class Slopes:
-    """Heights of deployments, and their derivatives along a direction, interpreted."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.system = wide(problem.system)
-        at = partial(_height, float(problem.goal.sign), problem.goal.metric)
-
-        def both(system: System, x: Deployment, dx: Deployment) -> Any:
-            return jax.jvp(lambda d: at(system, d), (x,), (dx,))
-
-        first = gathered(problem.tables, digit_arrays(problem.grid, [0]))
-        one = jax.tree.map(self.column, first)
-        self.jaxpr = interpret.trace(both, self.system, one, one)[0]
-
-    def __call__(self, design: Deployment, towards: Deployment) -> np.ndarray:
-        """[4, n]: log of the metric, penalty, and both derivatives."""
-
-        n = max(np.size(leaf) for leaf in jax.tree.leaves((design, towards)))
-        assert n <= N
-        found = interpret.run(
-            self.jaxpr, self.system, *jax.tree.map(self.column, (design, towards))
-        )
-        return np.asarray(found)[:, :n]
-
-    @staticmethod
-    def column(leaf: Any) -> np.ndarray:
-        """[N]: the last number fills up."""
-        row = np.atleast_1d(np.asarray(leaf, dtype=np.float64))
-        return np.concatenate([row, np.full(N - len(row), row[-1])])
-
-
-@pytest.fixture(scope="module")
-def slopes(small: Problem) -> Slopes:
-    return Slopes(small)
-
-
-def test_weights_are_those_of_a_design_where_it_is_sharp(
-    small: Problem, space: RelaxedSpace
-) -> None:
-    digits = designs(small, 9)
-    points = space.points_of(digits)
-    assert np.array_equal(space.rounded(points), digits)
-    low, high = space.bounds
-    assert np.all(points >= low)
-    assert np.all(points <= high)
-    weights = jax.vmap(lambda point: space.weights(point, 0.05))(points)
-    for i, axis in enumerate(small.grid.axes):
-        chosen = np.asarray(weights[axis.name])[np.arange(len(digits)), digits[:, i]]
-        assert np.all(chosen > 0.999), axis.name
-
-
-def test_weights_sum_to_one_and_move_in_log_space(space: RelaxedSpace) -> None:
-    rng = np.random.default_rng(0)
-    low, high = space.bounds
-    for width in (0.1, 1.0, 3.0):
-        weights = jax.jit(space.weights)(rng.uniform(low, high), width)
-        for name, found in weights.items():
-            assert np.all(np.asarray(found) > 0.0), name
-            assert float(jnp.sum(found)) == pytest.approx(1.0, abs=1e-6)
-    [span] = [span for span in space.spans if span.axis.name == "max_batch"]
-    logs = np.log1p(span.axis.values)
-    assert span.places == pytest.approx((logs - logs[0]) / (logs[-1] - logs[0]))
-
-
-def test_heights_at_corners_are_those_of_the_designs(small: Problem, slopes: Slopes) -> None:
-    """The log of the score less a penalty that is small where it counts, and large elsewhere."""
-    indices = list(range(0, small.grid.size, 5))
-    design = wide(gathered(small.tables, digit_arrays(small.grid, indices)))
-    still = jax.tree.map(np.zeros_like, design)
-    value, penalty, *moved = slopes(design, still)
-    scored = score_designs(small, indices)
-    feasible = scored.reason == int(Reason.OK)
-    assert np.allclose(np.exp(value[feasible]), scored.score[feasible], rtol=1e-2)
-    assert np.all(np.asarray(moved) == 0.0)
-    broken = (scored.miss > 1.3) & (scored.reason != int(Reason.DEGREE))
-    assert feasible.any()
-    assert broken.any()
-    assert penalty[feasible].max() < 0.25
-    assert np.all(penalty[broken] > np.log(scored.miss[broken]) * 0.9)
-
-
-def test_derivatives_equal_central_differences(
-    small: Problem, space: RelaxedSpace, slopes: Slopes
-) -> None:
-    rng = np.random.default_rng(1)
-    low, high = space.bounds
-    size = space.n_coordinates
-    points = np.repeat(rng.uniform(low + 0.02, high - 0.02, (12, size)), size, axis=0)
-    directions = np.tile(np.eye(size), (12, 1))
-    tables, width = wide(small.tables), 0.8
-    with interpret.double_precision():
-        ends = [
-            jax.vmap(lambda point: relaxed(tables, space.weights(point, width)))(points + at)
-            for at in (STEP * directions, -STEP * directions)
-        ]
-        moves = moving(space, tables, points, directions, width)
-    values = slopes(moves.design, moves.towards)
-    assert np.all(np.isfinite(values))
-    up, down = (slopes(end, jax.tree.map(jnp.zeros_like, end))[:2] for end in ends)
-    for got, want in zip(values[2:], (up - down) / (2 * STEP), strict=True):
-        near = np.isclose(got, want, rtol=2e-2, atol=2e-3 * np.abs(want).max())
-        # a limit that begins to bind within the step has no one slope
-        assert near.mean() > 0.97, np.argwhere(~near)
-        assert np.abs(got).max() > 0.1
-
-
-def test_derivatives_are_finite_at_corners_and_edges(
-    small: Problem, space: RelaxedSpace, slopes: Slopes
-) -> None:
-    rng = np.random.default_rng(2)
-    low, high = space.bounds
-    size = space.n_coordinates
-    ends = np.where(rng.uniform(size=(12, size)) < 0.5, low, high)
-    points = np.repeat(ends, size, axis=0)
-    for width in (0.02, 3.0):
-        with interpret.double_precision():
-            moves = moving(space, wide(small.tables), points, np.tile(np.eye(size), (12, 1)), width)
-        assert np.all(np.isfinite(slopes(moves.design, moves.towards)))
 
 
 def _known(system: Any, moves: Any, sign: Any, n: Any, *, metric: str) -> tuple[Height, Height]:
