@@ -24,7 +24,7 @@ from dse.search.join import Pairs, Scale, Table, pairs_above, reach
 from dse.search.neighbours import drawn
 from dse.search.priced import PricedDesigns
 from dse.search.proof import Proof
-from dse.search.rates import INTERPRETED, rate_of
+from dse.search.rates import INTERPRETED, epsilon_of, rate_of
 from dse.search.refusals import refused_pairs
 from dse.search.scales import scale_of
 from dse.search.stages import (
@@ -42,11 +42,6 @@ from dse.search.stages import (
 
 Progress = Callable[[int, int], None]
 
-# Compiled bounds below the best score by less than this may be above it but for rounding in
-# float32, which was seen to make up to 4e-5.
-_SLACK: Final = 5e-4
-# Pairs whose bounds exceed the best score by less are not looked at.
-EPSILON: Final = 1e-6
 _SEEDS: Final = 64
 _SEED_BATCHES: Final = 6
 _BLOCK: Final = 256
@@ -82,6 +77,7 @@ class _Search:
         self.problem, self.scale, self.small = problem, scale, small
         self.budget = float(problem.system.budget_accelerators)
         self.priced = PricedDesigns(problem, scale, small)
+        self.epsilon = epsilon_of(problem.grid.size, small)
         self.asked = 0  # pools priced alone
 
     def table(self, stage: Stage, rows: Rows, shared: Names, *, limited: bool) -> Table:
@@ -100,8 +96,12 @@ class _Search:
 
     def least(self) -> float:
         """What a bound must exceed for its choice to be kept."""
-        slack = EPSILON if self.problem.grid.size <= self.small else _SLACK
-        return max(self.score() * (1.0 - slack), 0.0)
+        # Its own rounding and that of the bound.
+        return max(self.score() * (1.0 - 2.0 * self.epsilon), 0.0)
+
+    def beaten(self, bound: float) -> bool:
+        """Whether a bound is not above the best score known."""
+        return bound <= self.score() * (1.0 + self.epsilon)
 
     def promising(self, own: _Half, other: _Half, *, is_prefill: bool) -> _Half:
         """The choices that may beat the best score known."""
@@ -147,7 +147,7 @@ def eliminate(
         solver="eliminate",
         asked=search.asked,
         gap=gap,
-        epsilon=EPSILON,
+        epsilon=search.epsilon,
         interrupted=interrupted,
     )
 
@@ -259,7 +259,7 @@ def _cut(search: _Search, prefill: _Half, decode: _Half) -> tuple[_Half, _Half]:
 def _settled(search: _Search, prefill: _Half, decode: _Half) -> bool:
     """Whether no pair may score above the best one known."""
     found = reach(prefill.table, decode.table, search.scale, search.budget, is_prefill=True)
-    return float(found.max(initial=0.0)) <= search.score() * (1.0 + EPSILON)
+    return search.beaten(float(found.max(initial=0.0)))
 
 
 def _every_batch(half: _Half) -> _Half:
@@ -288,7 +288,7 @@ def _priced_pairs(search: _Search, prefill: _Half, decode: _Half) -> float:
     done = 0
     while done < len(rows):
         best = search.score()
-        if best > 0.0 and bound[done] <= best * (1.0 + EPSILON):
+        if search.beaten(float(bound[done])):
             return 0.0
         if done >= _MOST_PAIRS:
             return float(bound[done] / best - 1.0) if best > 0.0 else np.inf

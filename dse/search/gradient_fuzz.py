@@ -3,9 +3,8 @@
 Random points of the relaxed spaces of several kinds of models, loads and promises, corners and
 edges among them, under systems at the ends of what can be asked. Every derivative of the log of the
 metric and of the penalty must be finite in float32; none is masked. All points are run by numpy;
-of the cases that compile in a minute some are run again as the solver compiles them, since a
-compiled program rounds what is nearly 0 to 0. A sample is compared with central differences in
-float64.
+the cases that compile soon are run again as the solver compiles them, since a compiled program
+rounds what is nearly 0 to 0. A sample is compared with central differences in float64.
 """
 
 from __future__ import annotations

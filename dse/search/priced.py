@@ -15,7 +15,7 @@ from dse.search.found import Found, reduced
 from dse.search.join import Scale
 from dse.search.neighbours import around
 from dse.search.proof import Proof
-from dse.search.rates import Asked, price
+from dse.search.rates import Asked, epsilon_of, price
 from dse.serving.reasons import Reason
 from dse.space.designs import digit_arrays, gathered
 from dse.space.grid import COLOCATED
@@ -52,6 +52,12 @@ class PricedDesigns:
 
     def __len__(self) -> int:
         return len(self.order)
+
+    @property
+    def to_beat(self) -> float:
+        """What a bound must exceed to be above the best score."""
+        epsilon = epsilon_of(self.problem.grid.size, self.small)
+        return max(self.best_score, 0.0) * (1.0 + epsilon)
 
     def add(self, indices: Iterable[int]) -> None:
         """Prices what was not priced before."""

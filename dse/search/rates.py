@@ -25,6 +25,10 @@ BLOCK: Final = 512
 # Up to this many are interpreted: loading and tracing a program would take longer.
 INTERPRETED: Final = 1024
 _WORKERS: Final = 2
+# Scores that differ by less are the same: in float64, and where they are compiled in float32, whose
+# rounding was seen to make up to 4e-5.
+INTERPRETED_EPSILON: Final = 1e-6
+COMPILED_EPSILON: Final = 1e-4
 
 
 class Asked(NamedTuple):
@@ -80,6 +84,11 @@ def price(system: System, asked: Asked, n_refinements: int, *, small: int = INTE
     else:
         found = _compiled(system, alone, len(first), n_refinements)
     return Rates(*(np.asarray(leaf)[which] for leaf in found))
+
+
+def epsilon_of(n_designs: int, small: int) -> float:
+    """How exactly scores and bounds of a grid are compared."""
+    return INTERPRETED_EPSILON if n_designs <= small else COMPILED_EPSILON
 
 
 def _distinct(asked: Asked, n: int) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from dse.search.join import Floats, Scale
 from dse.search.neighbours import drawn
 from dse.search.priced import PricedDesigns
 from dse.search.proof import Proof
-from dse.search.rates import BLOCK, INTERPRETED, rate_of
+from dse.search.rates import BLOCK, INTERPRETED, epsilon_of, rate_of
 from dse.search.refusals import refused_single
 from dse.search.scales import scale_of
 from dse.search.stages import (
@@ -33,7 +33,6 @@ from dse.search.stages import (
 
 Progress = Callable[[int, int], None]
 
-EPSILON: Final = 1e-6
 _MOST_DESIGNS: Final = 200_000
 _DRAWN: Final = 256
 
@@ -90,7 +89,7 @@ def eliminate_single(
         solver="eliminate",
         asked=asked,
         gap=gap,
-        epsilon=EPSILON,
+        epsilon=epsilon_of(problem.grid.size, small),
         interrupted=interrupted,
     )
 
@@ -120,7 +119,7 @@ def _descended(
     stage, size = bounds.stage, priced.problem.grid.size
     step = max(BLOCK // len(stage.values(stage.batch)), 1)
     done, asked = 0, 0
-    while done < len(rows) and upper[done] > max(priced.best_score, 0.0) * (1.0 + EPSILON):
+    while done < len(rows) and upper[done] > priced.to_beat:
         if len(priced) > _MOST_DESIGNS:
             return asked, float(upper[done] / priced.best_score - 1.0)
         some = every(stage, stage.batch, rows[done : done + step])
@@ -146,7 +145,7 @@ def _price_workers(priced: PricedDesigns, bounds: _Bounds, rows: Rows, upper: Fl
     stage = bounds.stage
     columns = np.argsort(stage.values(stage.workers), kind="stable")
     for column in columns:
-        may = upper[:, column] > max(priced.best_score, 0.0) * (1.0 + EPSILON)
+        may = upper[:, column] > priced.to_beat
         chosen = rows[may]
         if not len(chosen):
             continue

@@ -12,6 +12,7 @@ from dse.search.eliminate import bound_pairs, eliminate
 from dse.search.enumerate import SMALL, Progress, enumerate_designs, interpret_designs
 from dse.search.found import Found
 from dse.search.proof import Proof
+from dse.search.rates import COMPILED_EPSILON
 from dse.search.scales import scale_of
 from dse.search.single import bound_single, eliminate_single
 from dse.serving.types import CLOSED
@@ -25,8 +26,6 @@ WHOLE: Final = 4096
 LARGEST_ENUMERATED: Final = 20_000_000
 # What a search's refinements leave open of a rate.
 _ENUMERATED_EPSILON: Final = 5e-3
-# How exactly bounds and scores are compared.
-BOUND_EPSILON: Final = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def _relaxed(problem: Problem, progress: Progress | None, asked: Asked) -> Proof
     found = relax(problem, progress, seed=asked.seed)
     gap = _gap(problem, found, asked)
     priced = found.evaluated
-    return Proof(found, problem.mode, "relax", "", problem.grid.size, priced, gap, BOUND_EPSILON)
+    return Proof(found, problem.mode, "relax", "", problem.grid.size, priced, gap, COMPILED_EPSILON)
 
 
 def _gap(problem: Problem, found: Found, asked: Asked) -> float:

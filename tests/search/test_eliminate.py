@@ -12,7 +12,7 @@ from dse.lower.study import Problem
 from dse.search import eliminate as pairs
 from dse.search import stages
 from dse.search.exact import REFINEMENTS, Scored, score_designs
-from dse.search.rates import rate_of
+from dse.search.rates import INTERPRETED_EPSILON, rate_of
 from dse.search.scales import scale_of
 from dse.search.single import bound_single
 from dse.search.solver import Asked, eliminates, solve
@@ -98,7 +98,7 @@ def test_the_best_is_that_of_all_designs(mode: str, case: tuple[object, ...]) ->
     scores = whole(of).score
     _, index = eliminated(of)
     # To what the search leaves open of bounds and scores.
-    assert scores[index] >= float(scores.max()) * (1.0 - 2.0 * pairs.EPSILON)
+    assert scores[index] >= float(scores.max()) * (1.0 - 2.0 * INTERPRETED_EPSILON)
     assert np.isfinite(scores[index])
 
 
@@ -106,7 +106,7 @@ def test_pools_on_two_targets_are_joined() -> None:
     of = problem("disaggregated", target="pools: {prefill: h100-sxm, decode: h200-sxm}")
     scores = whole(of).score
     _, index = eliminated(of)
-    assert scores[index] == pytest.approx(scores.max(), rel=2.0 * pairs.EPSILON)
+    assert scores[index] == pytest.approx(scores.max(), rel=2.0 * INTERPRETED_EPSILON)
 
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[2]])
