@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # Programs of tests run once: compiling them in a hurry takes half of the time.
@@ -14,3 +17,38 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 gc.set_threshold(200_000, 50, 1000)
 settings.register_profile("dse", deadline=None)
 settings.load_profile("dse")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, so that no process is left alone with one at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+# Programs of one file seldom serve another: above this they are let go.
+MOST_RESIDENT_BYTES = 1.5e9
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_let_go() -> Iterator[None]:
+    """Keeps a worker that has tested many files from holding all of their programs."""
+    yield
+    if resident_bytes() < MOST_RESIDENT_BYTES:
+        return
+    import jax
+
+    from dse.search import interpret, programs
+
+    programs._traced.clear()
+    interpret._written.clear()
+    jax.clear_caches()
+    gc.collect()
+
+
+def resident_bytes() -> float:
+    """Memory of this process; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return float(pages * os.sysconf("SC_PAGE_SIZE"))

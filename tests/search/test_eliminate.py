@@ -102,6 +102,17 @@ def test_the_best_is_that_of_all_designs(mode: str, case: tuple[object, ...]) ->
     assert np.isfinite(scores[index])
 
 
+def test_sifting_prefill_pools_by_their_capacity_finds_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of = problem("disaggregated")
+    monkeypatch.setattr(pairs, "_FEW", 1)
+    monkeypatch.setattr(pairs, "_SOME", 4)
+    _, index = eliminated(of)
+    scores = whole(of).score
+    assert scores[index] == pytest.approx(scores.max(), rel=2.0 * INTERPRETED_EPSILON)
+
+
 def test_pools_on_two_targets_are_joined() -> None:
     of = problem("disaggregated", target="pools: {prefill: h100-sxm, decode: h200-sxm}")
     scores = whole(of).score
