@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from dse.cli.options import Overrides, Seed, parse_overrides
+from dse.cli.options import Overrides, Seed, StudyName, parse_overrides
 from dse.cli.outcome import FINE, INTERRUPTED, NOTHING_FEASIBLE
 from dse.cli.session import Session
 
@@ -31,9 +31,7 @@ _SHOWN: Final = ("rank", "score", "model", "hardware", "mode")
 
 def grid(
     session: Session,
-    study: Annotated[
-        str, typer.Argument(metavar="STUDY", help="A study's name or file.", show_default=False)
-    ],
+    study: StudyName,
     axis: Annotated[
         list[str] | None,
         typer.Option(

@@ -43,6 +43,10 @@ def share(low: float, high: float) -> Callable[[str], float]:
     return parse
 
 
+StudyName = Annotated[
+    str,
+    typer.Argument(metavar="STUDY", help="A study's name or file.", show_default=False),
+]
 Json = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON document."),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dse.cli.options import Overrides, Seed, parse_overrides
+from dse.cli.options import Overrides, Seed, StudyName, parse_overrides
 from dse.cli.outcome import FINE, INTERRUPTED, NOTHING_FEASIBLE
 from dse.cli.session import Session
 
@@ -23,9 +23,7 @@ _COUNTED = ("target", "mode", "reason", "designs")
 
 def run(
     session: Session,
-    study: Annotated[
-        str, typer.Argument(metavar="STUDY", help="A study's name or file.", show_default=False)
-    ],
+    study: StudyName,
     out: Annotated[
         Path | None,
         typer.Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dse.cli.design_options import Design, TargetName, request_of
-from dse.cli.options import Overrides, Seed, whole
+from dse.cli.options import Overrides, Seed, StudyName, whole
 from dse.cli.outcome import FINE, INTERRUPTED
 from dse.cli.sensitivity_report import draw_sensitivity, sensitivity_files
 from dse.cli.session import Session
@@ -23,9 +23,7 @@ _METHODS = ("local", "planning", "reoptimized")
 
 def sensitivity(
     session: Session,
-    study: Annotated[
-        str, typer.Argument(metavar="STUDY", help="A study's name or file.", show_default=False)
-    ],
+    study: StudyName,
     design: Design = None,
     target: TargetName = None,
     model: Annotated[

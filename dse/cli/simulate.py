@@ -11,7 +11,7 @@ import typer
 
 from dse.cli.design import searched_axes, study_spec
 from dse.cli.design_options import Design, TargetName, request_of
-from dse.cli.options import Overrides, Seed, share, whole
+from dse.cli.options import Overrides, Seed, StudyName, share, whole
 from dse.cli.outcome import FINE, NOTHING_FEASIBLE
 from dse.cli.session import Session
 from dse.cli.simulate_report import draw_simulation, warnings_of, write_simulation
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 def simulate(
     session: Session,
-    study: Annotated[
-        str, typer.Argument(metavar="STUDY", help="A study's name or file.", show_default=False)
-    ],
+    study: StudyName,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -181,10 +179,9 @@ def _design(session: Session, request: Request, study: Study) -> Evaluation:
 
 def _refusal(chosen: Evaluation) -> str:
     """Why a design cannot run at all; a design that only misses a promise can be played."""
-    from dse.serving.reasons import REASONS, Reason
+    from dse.serving.reasons import REASONS, REFUSALS
 
-    never = (Reason.UNSUPPORTED, Reason.DEGREE, Reason.BUDGET, Reason.WEIGHTS, Reason.KV)
-    if any(chosen.reasons[0].startswith(REASONS[one]) for one in never if chosen.reasons):
+    if any(chosen.reasons[0].startswith(REASONS[one]) for one in REFUSALS if chosen.reasons):
         return "; ".join(chosen.reasons)
     return ""
 

@@ -12,9 +12,7 @@ from dse.search.exact import Scored, score_designs
 from dse.search.found import Found, reduced, stage
 from dse.search.programs import run_on_designs
 from dse.serving.evaluate import standing
-from dse.serving.feasible import Verdict
 from dse.serving.reasons import Reason
-from dse.serving.types import Deployment, System
 from dse.space.designs import digit_arrays, gathered
 
 _LARGEST_BLOCK: Final = 4096
@@ -37,10 +35,6 @@ class Rank(NamedTuple):
 _FEASIBLE: Final = 5
 
 
-def _standing(system: System, design: Deployment) -> Verdict:
-    return standing(system, design)
-
-
 class Lattice:
     """Designs scored in float64. What is refused whatever its load is not priced, only counted."""
 
@@ -56,7 +50,7 @@ class Lattice:
         for i in range(0, len(indices), _LARGEST_BLOCK):
             block = list(indices[i : i + _LARGEST_BLOCK])
             design = gathered(self.problem.tables, digit_arrays(self.problem.grid, block))
-            found = run_on_designs(_standing, self.problem.system, design)
+            found = run_on_designs(standing, self.problem.system, design)
             parts.append((found.reason, found.miss))
         return Standing(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
 

@@ -16,23 +16,13 @@ from dse.search.join import Scale
 from dse.search.neighbours import around
 from dse.search.proof import Proof
 from dse.search.rates import Asked, epsilon_of, price
-from dse.serving.reasons import Reason
+from dse.serving.reasons import REFUSALS, Reason
 from dse.space.designs import digit_arrays, gathered
 from dse.space.grid import COLOCATED
 
 _ROUNDS: Final = 4
 _NEIGHBOURS: Final = 512
 _TIED: Final = 64
-_REFUSALS: Final = tuple(
-    int(reason)
-    for reason in (
-        Reason.UNSUPPORTED,
-        Reason.DEGREE,
-        Reason.BUDGET,
-        Reason.WEIGHTS,
-        Reason.KV,
-    )
-)
 
 
 def _equal_digits(score: float) -> float:
@@ -125,7 +115,7 @@ class PricedDesigns:
         total = Counter(part.counts)
         if not interrupted:
             # What is refused whatever its load was counted as a whole.
-            total = Counter({code: n for code, n in total.items() if code not in _REFUSALS})
+            total = Counter({code: n for code, n in total.items() if code not in REFUSALS})
             total.update(counts)
             total[int(Reason.BOUNDED)] += self.problem.grid.size - sum(total.values())
         return Found(

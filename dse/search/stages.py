@@ -25,27 +25,16 @@ from dse.serving.evaluate import front_capacity, standing
 from dse.serving.reasons import Reason
 from dse.serving.types import FULL, GOODPUT, Deployment, System
 from dse.space.designs import gathered
-from dse.space.grid import COLOCATED, Grid
+from dse.space.grid import COLOCATED, SHAPE_AXES, Grid
 from dse.struct import replace
 
 Rows = NDArray[Any]  # of integers
 Floats = NDArray[np.float64]
 
-_SHAPES: Final = (
-    "weight_dtype",
-    "activation_dtype",
-    "kv_dtype",
-    "pp",
-    "attention_tp",
-    "attention_dp",
-    "moe_ep",
-    "redundant_experts",
-    "expert_placement",
-)
 # Of each pool: axes that decide whether it is refused, and those that are crossed with them later.
-_PREFILL: Final = (*_SHAPES, "draft_tokens", "workers", "max_batch", "chunk_tokens")
-_DECODE: Final = (*_SHAPES, "draft_tokens", "workers", "max_batch")
-_COLOCATED: Final = (*_SHAPES, "draft_tokens", "replicas", "max_batch", "chunk_tokens")
+_PREFILL: Final = (*SHAPE_AXES, "draft_tokens", "workers", "max_batch", "chunk_tokens")
+_DECODE: Final = (*SHAPE_AXES, "draft_tokens", "workers", "max_batch")
+_COLOCATED: Final = (*SHAPE_AXES, "draft_tokens", "replicas", "max_batch", "chunk_tokens")
 _LATER: Final = ("chunk_tokens",)
 # More choices of one pool than this are not listed.
 MOST_ROWS: Final = 4_000_000

@@ -23,6 +23,9 @@ class Reason(IntEnum):
     BOUNDED = 12
 
 
+# What refuses a design whatever its load.
+REFUSALS = (Reason.UNSUPPORTED, Reason.DEGREE, Reason.BUDGET, Reason.WEIGHTS, Reason.KV)
+
 REASONS: dict[Reason, str] = {
     Reason.OK: "feasible",
     Reason.UNSUPPORTED: "the target does not run this number format",

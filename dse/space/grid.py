@@ -34,6 +34,8 @@ COLOCATED_ORDER: Final = (
     "max_batch",
 )
 _N_SHAPES: Final = COLOCATED_ORDER.index("draft_tokens")
+# Number formats and degrees: what decides whether a pool fits at all.
+SHAPE_AXES: Final = COLOCATED_ORDER[:_N_SHAPES]
 # The prefill pool inside: it is priced once per row, whatever the decode pool is.
 _DECODE_ORDER = (*COLOCATED_ORDER[:_N_SHAPES], "workers", "draft_tokens", "max_batch")
 _PREFILL_ORDER = (*COLOCATED_ORDER[:_N_SHAPES], "workers", "chunk_tokens")

@@ -43,3 +43,11 @@ def problem_of(text: str = SMALL, mode: str = "colocated", **overrides: str) -> 
     pairs = [(f"space.{name}", value) for name, value in overrides.items()]
     [(_, found)] = lower_study(load_study(text, pairs)).problems
     return next(problem for problem in found if problem.mode == mode)
+
+
+def few_of_which_some_fit() -> Problem:
+    """384 designs, some of which fit neither memory nor the budget."""
+    return problem_of(
+        replicas="[1, 2, 4, 16]", attention_tp="[1, 2, 4]", max_batch="{log2: [8, 1024]}",
+        chunk_tokens="[512, 2048]", weight_dtype="[bf16, fp8]", kv_dtype="[bf16]",
+    )  # fmt: skip

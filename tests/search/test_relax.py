@@ -21,16 +21,12 @@ from dse.search.relax import relax
 from dse.search.relaxed import Height, RelaxedSpace
 from dse.serving.reasons import Reason
 from dse.serving.types import Deployment
-from tests.search.samples import problem_of
+from tests.search.samples import few_of_which_some_fit, problem_of
 
 
 @pytest.fixture(scope="module")
 def small() -> Problem:
-    """384 designs, some of which fit neither memory nor the budget."""
-    return problem_of(
-        replicas="[1, 2, 4, 16]", attention_tp="[1, 2, 4]", max_batch="{log2: [8, 1024]}",
-        chunk_tokens="[512, 2048]", weight_dtype="[bf16, fp8]", kv_dtype="[bf16]",
-    )  # fmt: skip
+    return few_of_which_some_fit()
 
 
 @pytest.fixture(scope="module")

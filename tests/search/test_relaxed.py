@@ -21,7 +21,7 @@ from dse.search.gradient_program import GradientProgram
 from dse.search.relaxed import Height, Points, RelaxedSpace, moving
 from dse.serving.reasons import Reason
 from dse.space.designs import digit_arrays, gathered
-from tests.search.samples import problem_of
+from tests.search.samples import few_of_which_some_fit
 
 N_POINTS = 16
 STEP = 1e-5
@@ -30,11 +30,7 @@ SHARP = 0.05  # a width at which the weights of a design's own point are those o
 
 @pytest.fixture(scope="module")
 def small() -> Problem:
-    """384 designs, some of which fit neither memory nor the budget."""
-    return problem_of(
-        replicas="[1, 2, 4, 16]", attention_tp="[1, 2, 4]", max_batch="{log2: [8, 1024]}",
-        chunk_tokens="[512, 2048]", weight_dtype="[bf16, fp8]", kv_dtype="[bf16]",
-    )  # fmt: skip
+    return few_of_which_some_fit()
 
 
 @pytest.fixture(scope="module")
