@@ -1,8 +1,9 @@
 """Joining the tables of two pools: which pairs may beat a score, by what each pool reaches alone.
 
-A score is factor * rate / (fixed + c_P A_P + c_D A_D), A the accelerators of a pool, and the rate
-of a pair is at most the smaller of its pools'. Pairs share the axes that both pools read, their
-key.
+A score is factor * rate / (fixed + c_P A_P + c_D A_D + c_J J rate), A the accelerators of a pool
+and J the joules above idle of a request. The rate of a pair is at most the smaller of its pools',
+and no request costs a pool less than at that pool's own most. Pairs share the axes that both pools
+read, their key.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ class Scale(NamedTuple):
     fixed: float
     prefill: float  # by accelerator
     decode: float
+    joules: float = 0.0  # by joule above idle and second
 
-    def score(self, rate: Floats, prefill: Floats, decode: Floats) -> Floats:
-        """Score of a rate on so many accelerators of each pool."""
+    def score(self, rate: Floats, prefill: Floats, decode: Floats, spent: Floats) -> Floats:
+        """Score of a rate on so many accelerators of each pool, with so many joules a request."""
         cost = self.fixed + self.prefill * prefill + self.decode * decode
-        return np.asarray(self.factor * rate / cost)
+        return np.asarray(self.factor * rate / (cost + self.joules * spent * rate))
 
 
 class Table(NamedTuple):
@@ -40,6 +42,7 @@ class Table(NamedTuple):
     key: Ints
     rate: Floats  # an upper bound of what it carries; 0 where it is refused
     accelerators: Floats
+    spent: Floats  # joules above idle of a request, at the least
 
     def taken(self, where: Ints) -> Table:
         return Table(*(leaf[where] for leaf in self))
@@ -54,17 +57,22 @@ class Pairs(NamedTuple):
 
 
 class _Best(NamedTuple):
-    """The largest rate by key and number of accelerators."""
+    """The largest rate and the least joules by key and number of accelerators."""
 
     sizes: Floats  # [A]
     rate: Floats  # [K, A]
+    spent: Floats  # [K, A]
 
 
 def _best(table: Table, n_keys: int) -> _Best:
     sizes, column = np.unique(table.accelerators, return_inverse=True)
     rate = np.zeros((n_keys, len(sizes)))
     np.maximum.at(rate, (table.key, column), table.rate)
-    return _Best(sizes, rate)
+    spent = np.full((n_keys, len(sizes)), np.inf)
+    # What is refused has no figures.
+    able = np.where(table.rate > 0.0, table.spent, np.inf)
+    np.minimum.at(spent, (table.key, column), able)
+    return _Best(sizes, rate, np.where(np.isfinite(spent), spent, 0.0))
 
 
 def reach(own: Table, other: Table, scale: Scale, budget: float, *, is_prefill: bool) -> Floats:
@@ -80,7 +88,8 @@ def reach(own: Table, other: Table, scale: Scale, budget: float, *, is_prefill: 
         rate = np.minimum(part.rate[:, None], best.rate[part.key])
         mine, theirs = part.accelerators[:, None], best.sizes[None, :]
         pools = (mine, theirs) if is_prefill else (theirs, mine)
-        score = np.where(mine + theirs <= budget * (1.0 + 1e-6), scale.score(rate, *pools), 0.0)
+        scored = scale.score(rate, *pools, part.spent[:, None] + best.spent[part.key])
+        score = np.where(mine + theirs <= budget * (1.0 + 1e-6), scored, 0.0)
         found[start : start + step] = score.max(axis=1)
     return found
 
@@ -104,7 +113,8 @@ def pairs_above(
         d = by_key[starts[p] + inside]
         rate = np.minimum(prefill.rate[p], decode.rate[d])
         a, b = prefill.accelerators[p], decode.accelerators[d]
-        bound = np.where(a + b <= budget * (1.0 + 1e-6), scale.score(rate, a, b), 0.0)
+        scored = scale.score(rate, a, b, prefill.spent[p] + decode.spent[d])
+        bound = np.where(a + b <= budget * (1.0 + 1e-6), scored, 0.0)
         kept = np.flatnonzero(bound > score)
         order = kept[np.argsort(-bound[kept], kind="stable")]
         yield Pairs(p[order], d[order], bound[order])

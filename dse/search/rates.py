@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.search.programs import run_on_designs
-from dse.serving.evaluate import evaluate, standing
+from dse.serving.evaluate import dynamic_watts, evaluate, standing
 from dse.serving.reasons import Reason
 from dse.serving.types import GOODPUT, Deployment, System
 from dse.struct import Scalar
@@ -29,6 +29,9 @@ _WORKERS: Final = 2
 # rounding was seen to make up to 4e-5.
 INTERPRETED_EPSILON: Final = 1e-6
 COMPILED_EPSILON: Final = 1e-4
+
+
+_LEAST_RATE: Final = 1e-9
 
 
 class Asked(NamedTuple):
@@ -45,6 +48,8 @@ class Rates(NamedTuple):
     speed: Any  # output tokens/s of a user
     yields: Any  # output tokens/s of an accelerator
     reason: Any
+    prefill_j: Any  # joules above idle that a request costs the prefill pool
+    decode_j: Any
 
 
 NO_RATES: Final = Rates(*(np.zeros(0) for _ in Rates._fields))
@@ -62,11 +67,15 @@ def rates(system: System, asked: Asked, n_refinements: Scalar) -> Rates:
         reason = standing(system, asked.design).reason
         unkept = (reason == int(Reason.OK)) & (outcome.point.held < 0.5)
         reason = jnp.where(unkept, int(Reason.ATTAINMENT), reason)
+    rate = jnp.maximum(outcome.point.requests_per_s, _LEAST_RATE)
+    prefill, decode = dynamic_watts(system, asked.design, outcome.point)
     return Rates(
         requests_per_s=outcome.point.requests_per_s,
         speed=outcome.metrics["output_tokens_per_s_per_user"],
         yields=outcome.metrics["output_tokens_per_s_per_accelerator"],
         reason=reason,
+        prefill_j=prefill / rate,
+        decode_j=decode / rate,
     )
 
 
@@ -76,8 +85,8 @@ compiled = jax.jit(rates)
 def price(system: System, asked: Asked, n_refinements: int, *, small: int = INTERPRETED) -> Rates:
     """Figures [n] of the designs. Designs that are alike in every number are priced once."""
     n = max(np.size(leaf) for leaf in jax.tree.leaves(asked))
-    first, which = _distinct(asked, n)
-    alone = jax.tree.map(lambda leaf: _column(leaf, n)[first], asked)
+    first, which = distinct(asked, n)
+    alone = jax.tree.map(lambda leaf: column(leaf, n)[first], asked)
     if len(first) <= small:
         design: Any = alone
         found: Rates = run_on_designs(rates, system, design, n_refinements)
@@ -91,7 +100,7 @@ def epsilon_of(n_designs: int, small: int) -> float:
     return INTERPRETED_EPSILON if n_designs <= small else COMPILED_EPSILON
 
 
-def _distinct(asked: Asked, n: int) -> tuple[Any, Any]:
+def distinct(asked: Any, n: int) -> tuple[Any, Any]:
     """(the first of each kind of design, the kind of every design), by a hash of their numbers."""
     rng = np.random.default_rng(0)
     hashed = np.zeros(n, np.uint64)
@@ -119,7 +128,7 @@ def _compiled(system: System, asked: Asked, n: int, n_refinements: int) -> Rates
     return _joined(parts, n)
 
 
-def _column(leaf: Any, n: int) -> Any:
+def column(leaf: Any, n: int) -> Any:
     return np.broadcast_to(np.asarray(leaf, np.float64).reshape(-1), (n,))
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from dse.lower.study import Problem
-from dse.search.stages import Choices, Floats, Stage, keys_of, shared_axes
+from dse.search.stages import Choices, Floats, Rows, Stage, keys_of, shared_axes
 from dse.serving.reasons import Reason
 
 
@@ -54,17 +54,26 @@ def _pairs_above_budget(
 ) -> int:
     """Pairs of choices, with every number of workers, that take more than the budget."""
     shared = shared_axes(*stages)
-    tables: list[dict[int, Counter[float]]] = []
-    for stage, one in zip(stages, choices, strict=True):
-        by_key: dict[int, Counter[float]] = defaultdict(Counter)
-        used = _accelerators(stage, one)
-        for key, row in zip(keys_of(problem, one.rows, shared).tolist(), used, strict=True):
-            by_key[key].update(row.tolist())
-        tables.append(by_key)
+    tables = [_by_key(problem, s, one, shared) for s, one in zip(stages, choices, strict=True)]
     found, budget = 0, _budget(problem)
-    for key, prefill in tables[0].items():
-        for a, m in prefill.items():
-            found += sum(m * n for b, n in tables[1].get(key, {}).items() if a + b > budget)
+    for key, (used, times) in tables[0].items():
+        if key in tables[1]:
+            others, n = tables[1][key]
+            above = used[:, None] + others[None, :] > budget
+            # Python's integers: the products may not fit in 64 bits.
+            found += sum(int(m) * int(k) for m, k in zip(times, above @ n, strict=True))
+    return found
+
+
+def _by_key(
+    problem: Problem, stage: Stage, choices: Choices, shared: Sequence[str]
+) -> dict[int, tuple[Floats, Rows]]:
+    """By key (numbers of accelerators, how many choices take so many)."""
+    used = _accelerators(stage, choices)
+    keys = keys_of(problem, choices.rows, shared)
+    found = {}
+    for key in np.unique(keys).tolist():
+        found[key] = np.unique(used[keys == key], return_counts=True)
     return found
 
 

@@ -17,7 +17,9 @@ def scale_of(problem: Problem) -> Scale | None:
         usd * float(system.source.price_usd_per_hour),
         usd * float(system.sink.price_usd_per_hour),
     )
+    idle = float(system.source.idle_power_w), float(system.sink.idle_power_w)
     return {
+        "goodput_requests_per_joule": Scale(1.0, 0.0, *idle, 1.0),
         "requests_per_s": Scale(1.0, 1.0, 0.0, 0.0),
         "goodput_requests_per_s": Scale(1.0, 1.0, 0.0, 0.0),
         "goodput_requests_per_s_per_accelerator": Scale(1.0, 0.0, 1.0, 1.0),

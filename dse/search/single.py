@@ -18,7 +18,7 @@ from dse.search.join import Floats, Scale
 from dse.search.neighbours import drawn
 from dse.search.priced import PricedDesigns
 from dse.search.proof import Proof
-from dse.search.rates import BLOCK, INTERPRETED, epsilon_of, rate_of
+from dse.search.rates import BLOCK, INTERPRETED, Rates, epsilon_of, rate_of
 from dse.search.refusals import refused_single
 from dse.search.scales import scale_of
 from dse.search.stages import (
@@ -34,6 +34,8 @@ from dse.search.stages import (
 Progress = Callable[[int, int], None]
 
 _MOST_DESIGNS: Final = 200_000
+# Choices whose own formats are priced together.
+_TOGETHER: Final = 2 * BLOCK
 _DRAWN: Final = 256
 
 
@@ -43,17 +45,18 @@ class _Bounds:
     def __init__(self, stage: Stage, scale: Scale, budget: float) -> None:
         self.stage, self.scale, self.budget = stage, scale, budget * (1.0 + 1e-6)
 
-    def of(self, rows: Rows, rate: Floats) -> Floats:
+    def of(self, rows: Rows, found: Rates) -> Floats:
         """[n, W] by number of workers, from the rate of those that the rows have."""
-        stage = self.stage
+        stage, rate = self.stage, rate_of(found)
+        spent = stage.spent(found)[:, None]
         values = stage.values(stage.workers)
         one = stage.accelerators(rows)[:, None]
         if not stage.lifts_workers:
             values = values[rows[:, stage.place(stage.workers)]][:, None]
-            score = self.scale.score(rate[:, None], 0.0 * one, one * values)
+            score = self.scale.score(rate[:, None], 0.0 * one, one * values, spent)
         else:
             share = values / values.max()
-            score = self.scale.score(rate[:, None] * share, 0.0 * one, one * values)
+            score = self.scale.score(rate[:, None] * share, 0.0 * one, one * values, spent)
         return np.where(one * values <= self.budget, score, 0.0)
 
 
@@ -73,10 +76,7 @@ def eliminate_single(
     asked, gap, interrupted = len(choices.rows), 0.0, False
     try:
         if asked:
-            found = stage.price(choices.rows, REFINEMENTS, limited=False, small=small)
-            upper = bounds.of(choices.rows, rate_of(found)).max(axis=1)
-            order = np.argsort(-upper, kind="stable")
-            more, gap = _descended(priced, bounds, choices.rows[order], upper[order], progress)
+            more, gap = _descended(priced, bounds, choices.rows, progress)
             asked += more
         priced.settle_ties()
         if not priced.best(1):
@@ -105,35 +105,62 @@ def bound_single(problem: Problem, *, small: int = INTERPRETED) -> float | None:
         return None
     found = stage.price(rows, REFINEMENTS, limited=False, small=small)
     bounds = _Bounds(stage, scale, float(problem.system.budget_accelerators))
-    return float(bounds.of(rows, rate_of(found)).max(initial=0.0))
+    return float(bounds.of(rows, found).max(initial=0.0))
 
 
 def _descended(
-    priced: PricedDesigns,
-    bounds: _Bounds,
-    rows: Rows,
-    upper: Floats,
-    progress: Progress | None,
+    priced: PricedDesigns, bounds: _Bounds, rows: Rows, progress: Progress | None
 ) -> tuple[int, float]:
-    """Prices designs of the rows, best bound first; (pools asked, the gap that stays)."""
+    """Prices designs of the rows, best bound first; (pools asked, the gap that stays).
+
+    Choices that differ in their formats alone are bounded together at first.
+    """
     stage, size = bounds.stage, priced.problem.grid.size
-    step = max(BLOCK // len(stage.values(stage.batch)), 1)
-    done, asked = 0, 0
-    while done < len(rows) and upper[done] > priced.to_beat:
-        if len(priced) > _MOST_DESIGNS:
-            return asked, float(upper[done] / priced.best_score - 1.0)
-        some = every(stage, stage.batch, rows[done : done + step])
-        if stage.lifts_workers and len(stage.values(stage.workers)) > 1:
-            found = stage.price(some, REFINEMENTS, limited=True, small=priced.small)
-            asked += len(some)
-            _price_workers(priced, bounds, some, bounds.of(some, rate_of(found)))
-        else:
-            priced.add(index_of(priced.problem, some))
-        done += step
+    loose, asked = _bound(priced, bounds, stage.with_best_formats(()), rows), len(rows)
+    order = np.argsort(-loose, kind="stable")
+    rows, loose = rows[order], loose[order]
+    done = 0
+    while done < len(rows) and loose[done] > priced.to_beat:
+        some = rows[done : done + _TOGETHER]
+        some = some[loose[done : done + _TOGETHER] > priced.to_beat]
+        upper = _bound(priced, bounds, stage, some)
+        order = np.argsort(-upper, kind="stable")
+        more, open_score = _descended_block(priced, bounds, some[order], upper[order])
+        asked += more + len(some)
+        if open_score > 0.0:
+            return asked, max(open_score, float(loose[done])) / priced.best_score - 1.0
+        done += _TOGETHER
         if progress is not None:
             progress(size * min(done, len(rows)) // len(rows), size)
     if progress is not None:
         progress(size, size)
+    return asked, 0.0
+
+
+def _bound(priced: PricedDesigns, bounds: _Bounds, stage: Stage, rows: Rows) -> Floats:
+    """[n] what choices may reach with any batch limit and any number of workers."""
+    found = stage.price(rows, REFINEMENTS, limited=False, small=priced.small)
+    return np.asarray(bounds.of(rows, found).max(axis=1))
+
+
+def _descended_block(
+    priced: PricedDesigns, bounds: _Bounds, rows: Rows, upper: Floats
+) -> tuple[int, float]:
+    """Prices designs of some rows, best bound first; (pools asked, a bound that was left or 0)."""
+    stage = bounds.stage
+    step = max(BLOCK // len(stage.values(stage.batch)), 1)
+    done, asked = 0, 0
+    while done < len(rows) and upper[done] > priced.to_beat:
+        if len(priced) > _MOST_DESIGNS:
+            return asked, float(upper[done])
+        some = every(stage, stage.batch, rows[done : done + step])
+        if stage.lifts_workers and len(stage.values(stage.workers)) > 1:
+            found = stage.price(some, REFINEMENTS, limited=True, small=priced.small)
+            asked += len(some)
+            _price_workers(priced, bounds, some, bounds.of(some, found))
+        else:
+            priced.add(index_of(priced.problem, some))
+        done += step
     return asked, 0.0
 
 

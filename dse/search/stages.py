@@ -8,6 +8,7 @@ one, with the activations of the smallest).
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +20,13 @@ from numpy.typing import NDArray
 
 from dse.lower.study import UNLIMITED_ACCELERATORS, Problem
 from dse.search.ideal import ANY_BATCH, beside_ideal_decode, beside_ideal_prefill
+from dse.search.lifted import with_best_formats
 from dse.search.programs import run_on_designs
-from dse.search.rates import NO_RATES, Asked, Rates, price
+from dse.search.rates import NO_RATES, Asked, Rates, column, distinct, price
 from dse.serving.evaluate import front_capacity, standing
 from dse.serving.reasons import Reason
 from dse.serving.types import FULL, GOODPUT, Deployment, System
-from dse.space.designs import gathered
+from dse.space.designs import DTYPE_AXES, axis_of, gathered
 from dse.space.grid import COLOCATED, SHAPE_AXES, Grid
 from dse.struct import replace
 
@@ -97,6 +99,16 @@ class Stage:
             slots = 0.0 * slots + ANY_BATCH
         return system, Asked(design, slots)
 
+    def spent(self, found: Rates) -> Floats:
+        """Joules above idle [n] that a request costs this pool."""
+        one = found.prefill_j if self.pool == "prefill" else found.decode_j
+        return np.asarray(one, np.float64)
+
+    def with_best_formats(self, shared: Sequence[str]) -> Stage:
+        """The same pool as good as any of its formats make it; axes in `shared` stay."""
+        pool = "decode" if self.pool == "colocated" else self.pool
+        return dataclasses.replace(self, problem=with_best_formats(self.problem, pool, shared))
+
     def price(self, rows: Rows, n_refinements: int, *, limited: bool, small: int) -> Rates:
         """Rates [n] of the pool alone."""
         if not len(rows):
@@ -106,12 +118,10 @@ class Stage:
     def capacity(self, rows: Rows) -> Floats:
         """Requests/s [n] that no load of a prefill pool exceeds: a bound for next to nothing."""
         system, asked = self.alone(rows, limited=False)
-        parts = []
-        for start in range(0, len(rows), _STANDING_BLOCK):
-            one = np.s_[start : start + _STANDING_BLOCK]
-            block = jax.tree.map(lambda x, one=one: x[one] if np.size(x) > 1 else x, asked.design)
-            parts.append(run_on_designs(front_capacity, system, block))
-        return np.concatenate(parts) if parts else np.zeros(0)
+        first, which = distinct(asked.design, len(rows))
+        alone = jax.tree.map(lambda leaf: column(leaf, len(rows))[first], asked.design)
+        found = np.asarray(run_on_designs(front_capacity, system, alone))
+        return np.asarray(found[which])
 
     def accelerators(self, rows: Rows) -> Floats:
         """Of one worker [n]."""
@@ -149,6 +159,13 @@ def shared_axes(first: Stage, second: Stage) -> tuple[str, ...]:
 def _axis_of(names: Sequence[str], pool: str, name: str) -> str:
     own = f"{pool}.{name}"
     return own if own in names else name
+
+
+def own_formats(stage: Stage, shared: Sequence[str]) -> tuple[str, ...]:
+    """Axes of a pool's number formats that no other pool shares."""
+    pool = "decode" if stage.pool == "colocated" else stage.pool
+    names = (axis_of(stage.problem.tables, pool, axis) for axis in DTYPE_AXES)
+    return tuple(name for name in names if name not in shared)
 
 
 def design_of(problem: Problem, rows: Rows) -> Deployment:

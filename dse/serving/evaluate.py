@@ -148,8 +148,11 @@ def step_costs(system: System, design: Deployment, point: Point) -> tuple[StepCo
     return stations.prompt_step(setting), stations.decode_step(setting, batch)
 
 
-def _watts(system: System, design: Deployment, point: Point) -> Array:
-    """Mean power of the deployment: what its steps compute and move per second, per accelerator."""
+def dynamic_watts(system: System, design: Deployment, point: Point) -> tuple[Array, Array]:
+    """Watts above idle of (the prefill pool, the decode pool): for what their steps compute and move.
+
+    Those of one pool are all of the second.
+    """
     work = point.work
     n_chunks = colocated.chunks(system.traffic, design.prefill)
     # A step's figures are of one rank of every stage; in one trip each of the pp stages serves all
@@ -166,21 +169,30 @@ def _watts(system: System, design: Deployment, point: Point) -> Array:
     def watts(pool: Pool, target: Target, engine: Engine, flops: Any, moved: Any) -> Array:
         compute = flops / pool.formats.peak_flops_per_s["attention"]
         bandwidth = moved / target.memory_bandwidth_bytes_per_s
-        return power(compute, bandwidth, target, engine) * pool.accelerators * pool.replicas
+        above = power(compute, bandwidth, target, engine) - target.idle_power_w
+        return above * pool.accelerators * pool.replicas
 
     prefill_flops, prefill_bytes = work.chunk_flops * chunks_per_s, work.chunk_bytes * chunks_per_s
     decode_flops, decode_bytes = work.decode_flops * steps_per_s, work.decode_bytes * steps_per_s
+    sink, engine = system.sink, system.sink_engine
     if design.mode == "colocated":
-        return watts(
-            design.decode,
-            system.sink,
-            system.sink_engine,
-            prefill_flops + decode_flops,
-            prefill_bytes + decode_bytes,
-        )
-    return watts(
+        flops, moved = prefill_flops + decode_flops, prefill_bytes + decode_bytes
+        return jnp.zeros(()), watts(design.decode, sink, engine, flops, moved)
+    source = watts(
         design.prefill, system.source, system.source_engine, prefill_flops, prefill_bytes
-    ) + watts(design.decode, system.sink, system.sink_engine, decode_flops, decode_bytes)
+    )
+    return source, watts(design.decode, sink, engine, decode_flops, decode_bytes)
+
+
+def _watts(system: System, design: Deployment, point: Point) -> Array:
+    """Mean power of the deployment."""
+    prefill, decode = dynamic_watts(system, design, point)
+    idle = design.decode.accelerators * design.decode.replicas * system.sink.idle_power_w
+    if design.mode == "disaggregated":
+        idle = idle + (
+            design.prefill.accelerators * design.prefill.replicas * system.source.idle_power_w
+        )
+    return prefill + decode + idle
 
 
 def price_usd_per_hour(system: System, design: Deployment) -> Array:

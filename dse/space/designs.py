@@ -156,7 +156,7 @@ def gathered(tables: Tables, digits: Mapping[str, Any]) -> Deployment:
 
     def combined(pool: str, axes: tuple[str, ...], table: T) -> T:
         index: Any = 0
-        for name in (_axis(tables, pool, axis) for axis in axes):
+        for name in (axis_of(tables, pool, axis) for axis in axes):
             index = index * len(tables.values[name]) + digits[name]
         found: T = jax.tree.map(lambda leaf: _pick(leaf, index), table)
         return found
@@ -168,7 +168,7 @@ def relaxed(tables: Tables, weights: Mapping[str, Array]) -> Deployment:
     """The deployment at a point of each axis' simplex; at a corner it equals `gathered` exactly."""
 
     def combined(pool: str, axes: tuple[str, ...], table: T) -> T:
-        x, y, z = (weights[_axis(tables, pool, axis)] for axis in axes)
+        x, y, z = (weights[axis_of(tables, pool, axis)] for axis in axes)
         joint = (x[:, None, None] * y[None, :, None] * z[None, None, :]).reshape(-1)
         found: T = jax.tree.map(lambda leaf: _mix(leaf, joint), table)
         return found
@@ -188,7 +188,7 @@ def _mix(table: Array, weights: Array) -> Array:
     return jnp.sum(table * weights)
 
 
-def _axis(tables: Tables, pool: str, name: str) -> str:
+def axis_of(tables: Tables, pool: str, name: str) -> str:
     """The axis that sets a pool's field: the pool's own where it has one, else the common one."""
     own = f"{pool}.{name}"
     return own if own in tables.names else name
@@ -200,7 +200,7 @@ def _deployment(
     """`take` gives an axis' number, `combined` a table over the combinations of three axes."""
 
     def pool(name: str) -> Pool:
-        fields = {key: take(_axis(tables, name, axis)) for key, axis in _FIELDS.items()}
+        fields = {key: take(axis_of(tables, name, axis)) for key, axis in _FIELDS.items()}
         replicas = "replicas" if tables.mode == COLOCATED else f"{name}.workers"
         routing, draft_routing = combined(name, ROUTING_AXES, tables.routing[name])
         return Pool(

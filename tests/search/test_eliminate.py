@@ -58,6 +58,7 @@ CASES = [
     ("goodput_requests_per_usd", 8, "1 s", "30 ms"),
     ("output_tokens_per_s_per_accelerator", 16, "2 s", "100 ms"),
     (PER_ACCELERATOR, 2, "150 ms", "100 ms"),
+    ("goodput_requests_per_joule", 8, "1 s", "40 ms"),
 ]
 
 
@@ -120,7 +121,7 @@ def test_pools_on_two_targets_are_joined() -> None:
     assert scores[index] == pytest.approx(scores.max(), rel=2.0 * INTERPRETED_EPSILON)
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[2]])
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[2], CASES[-1]])
 def test_no_pair_carries_more_than_either_pool_beside_an_ideal_one(
     case: tuple[object, ...],
 ) -> None:
@@ -131,15 +132,16 @@ def test_no_pair_carries_more_than_either_pool_beside_an_ideal_one(
     scale = scale_of(of)
     assert scale is not None
     first, second = stages.stages_of(of)
-    alone = [
-        rate_of(stage.price(rows, REFINEMENTS, limited=True, small=10**6))
-        for stage in (first, second)
+    priced = [
+        stage.price(rows, REFINEMENTS, limited=True, small=10**6) for stage in (first, second)
     ]
+    alone = [rate_of(one) for one in priced]
+    spent = first.spent(priced[0]) + second.spent(priced[1])
     used = [
         stage.accelerators(rows) * stage.values(stage.workers)[rows[:, stage.place(stage.workers)]]
         for stage in (first, second)
     ]
-    bound = scale.score(np.minimum(*alone), *used)
+    bound = scale.score(np.minimum(*alone), *used, spent)
     feasible = np.isfinite(scores)
     assert feasible.sum() > 20
     assert np.all(scores[feasible] <= bound[feasible] * (1.0 + 1e-6))
