@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,9 @@ class Kind:
     targets: tuple[str, ...]
     budgets: tuple[int, ...]
     engines: tuple[str, ...] = ("vllm", "sglang")
+    experts: bool = False
+    most: int = 3  # values of an axis of two pools
+    own_frac: float = 0.7  # of the axes that a pool may have to itself
 
 
 DENSE: Final = Kind(
@@ -31,7 +34,9 @@ EXPERTS: Final = Kind(
     ("gpt-oss-120b", "Qwen3-235B-A22B", "DeepSeek-V3", "DeepSeek-V4-Flash"),
     ("h100-sxm", "h200-sxm", "b200-sxm", "mi300x", "ascend-910c-die"),
     (16, 32, 64, 128),
+    experts=True,
 )
+LARGE: Final = replace(EXPERTS, most=9, own_frac=1.0)
 _PROMISES: Final = (
     ("ttft_mean", "tpot_mean"),
     ("ttft_p99", "tpot_p99"),
@@ -103,14 +108,16 @@ _LENGTHS: Final = ((128.0, 16_384.0), (32.0, 2_048.0))
 
 
 def _space(kind: Kind, mode: str, rng: np.random.Generator) -> dict[str, Any]:
-    axes = dict(_AXES) | (dict(_EXPERT_AXES) if kind is EXPERTS else {})
+    axes = dict(_AXES) | (dict(_EXPERT_AXES) if kind.experts else {})
     if mode == "colocated":
         space: dict[str, Any] = {name: _some(values, rng) for name, values in axes.items()}
         return space | {"replicas": _some((1, 2, 3, 4, 6, 8), rng)}
-    space = {name: _some(values, rng, most=3) for name, values in axes.items()}
+    space = {name: _some(values, rng, kind.most) for name, values in axes.items()}
     for pool in ("prefill", "decode"):
         own = [name for name in ("attention_tp", "attention_dp", "max_batch") if name in axes]
-        space[pool] = {name: _some(axes[name], rng, most=3) for name in own if rng.random() < 0.7}
+        space[pool] = {
+            name: _some(axes[name], rng, kind.most) for name in own if rng.random() < 0.7
+        }
         space[pool]["workers"] = _some((1, 2, 3, 4, 6, 8), rng, most=4)
     return space
 
