@@ -40,6 +40,7 @@ class Result:
     searches: list[dict[str, Any]] = field(default_factory=list)
     interrupted: bool = False
     verification: list[dict[str, Any]] = field(default_factory=list)
+    by_speed: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -75,6 +76,7 @@ class Result:
             },
             searches=[_search(one, proof) for one in outcomes for proof in one.proofs],
             interrupted=interrupted,
+            by_speed=[row for one in outcomes for row in one.by_speed],
         )
 
     @property
@@ -118,6 +120,7 @@ class Result:
             },
             "recommendations": [_finite(asdict(one)) for one in self.recommendations],
             "pareto": _finite(self.pareto),
+            "by_speed": _finite(self.by_speed),
             "designs": _finite(self.designs),
             "counts": self.counts,
             "verification": _finite(self.verification),

@@ -23,6 +23,7 @@ from dse.search.enumerate import SMALL, Progress
 from dse.search.exact import price_designs
 from dse.search.recommend import format_remarks, search_target
 from dse.search.solver import Asked, check_solver
+from dse.search.speeds import with_speeds
 from dse.search.trust import doubts
 from dse.serving.reasons import Reason, describe
 from dse.spec.load import Override, Source, load_spec
@@ -38,11 +39,13 @@ def run(
     seed: int | None = None,
     progress: Progress | None = None,
     small: int = SMALL,
+    by_speed: bool = False,
 ) -> Result:
     """Search a study's space for each of its models and targets.
 
     `source` is a path, a catalogue name, YAML text, a mapping or a Study; `progress` is called with
     (designs done, designs in all). Grids of up to `small` designs are priced without compiling.
+    With `by_speed` also the best design for each speed that users may be promised.
     Raises DseError for a faulty study; that nothing is feasible is a result.
     """
     started = time.perf_counter()
@@ -58,6 +61,8 @@ def run(
     for problems in searches:
         outcome = search_target(problems, count.report, asked)
         count.finish(outcome.evaluated)
+        if by_speed and not outcome.interrupted:
+            outcome = with_speeds(outcome, problems, asked)
         outcomes.append(outcome)
         if outcome.interrupted:
             break

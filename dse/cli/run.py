@@ -45,6 +45,12 @@ def run(
         bool,
         typer.Option("--verify", help="Play the best designs event by event, and compare."),
     ] = False,
+    by_speed: Annotated[
+        bool,
+        typer.Option(
+            "--by-speed", help="Also the best design for each speed that users may be promised."
+        ),
+    ] = False,
     overrides: Overrides = None,
     seed: Seed = None,
 ) -> int:
@@ -54,7 +60,7 @@ def run(
         from dse.report.run_directory import check_run_directory
 
         check_run_directory(out)
-    result = _searched(session, study, pairs, solver, seed)
+    result = _searched(session, study, pairs, solver, seed, by_speed)
     if verify and not result.interrupted:
         result = _verified(session, result, seed)
     document = result.to_json()
@@ -78,7 +84,12 @@ def run(
 
 
 def _searched(
-    session: Session, study: str, pairs: list[tuple[str, str]], solver: str, seed: int | None
+    session: Session,
+    study: str,
+    pairs: list[tuple[str, str]],
+    solver: str,
+    seed: int | None,
+    by_speed: bool,
 ) -> Result:
     from dse.cli.cache import use_compilation_cache
     from dse.cli.progress import progress_bar
@@ -86,7 +97,9 @@ def _searched(
 
     use_compilation_cache()
     with progress_bar(session, "designs", None) as show:
-        return search(study, overrides=pairs, solver=solver, seed=seed, progress=show)
+        return search(
+            study, overrides=pairs, solver=solver, seed=seed, progress=show, by_speed=by_speed
+        )
 
 
 def _verified(session: Session, result: Result, seed: int | None) -> Result:
@@ -127,7 +140,7 @@ def _sustains(row: dict[str, Any]) -> str:
 
 
 def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
-    from dse.report.fronts import pareto_rows
+    from dse.report.fronts import pareto_rows, speed_rows
     from dse.report.tables import recommendation_table, rows_table
 
     out.print(recommendation_table(document["recommendations"], title=result.study.study))
@@ -142,6 +155,10 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
     if front:
         title = "Designs that no other beats in both speed per user and yield per accelerator"
         out.print(rows_table(front, tuple(front[0]), title=title))
+    levels = speed_rows(document["by_speed"])
+    if levels:
+        title = "The most that accelerators yield where users are promised a speed"
+        out.print(rows_table(levels, tuple(levels[0]), title=title))
     rows = [
         {"target": target, "mode": mode, "reason": reason.replace("_", " "), "designs": n}
         for target, modes in document["counts"].items()

@@ -92,7 +92,7 @@ def _model_input(model: str) -> list[dict[str, str]]:
 
 def _figures(result: Result) -> dict[str, bytes]:
     """Pareto front of all targets; roofline and breakdown of the best design; light and dark."""
-    from dse.report.figures import breakdown_bars, pareto
+    from dse.report.figures import SPEED, breakdown_bars, pareto
     from dse.report.roofline import roofline
     from dse.report.style import COLOURS, render
 
@@ -113,6 +113,14 @@ def _figures(result: Result) -> dict[str, bytes]:
         for one in result.recommendations
         if one.feasible
     ]
+    levels = [
+        _point(
+            label(row["model"], row["hardware"]),
+            {**row["metrics"], SPEED: row["speed_at_least"] or row["metrics"][SPEED]},
+            series,
+        )
+        for row in result.by_speed
+    ]
     kernels = _kernels(result, target)
     decode = target.decode
     peaks = {str(name): peak.value for name, peak in decode.peak_flops_per_s.items()}
@@ -121,7 +129,7 @@ def _figures(result: Result) -> dict[str, bytes]:
     files = {}
     for theme in COLOURS:
         drawn = {
-            "pareto": pareto(points, stars, theme=theme),
+            "pareto": pareto(points, stars, levels, theme=theme),
             "roofline": roofline(
                 peaks, bandwidth, kernels, title=f"Roofline of {decode.name}", theme=theme
             ),

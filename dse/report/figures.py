@@ -28,29 +28,36 @@ Point = tuple[float, float]
 def pareto(
     points: Sequence[Mapping[str, Any]],
     best: Sequence[Mapping[str, Any]] = (),
+    levels: Sequence[Mapping[str, Any]] = (),
     *,
     title: str = "Speed per user against throughput per accelerator",
     theme: Theme = "light",
 ) -> Figure:
     """Designs by what a user feels and what an accelerator yields; stars mark the recommended.
 
+    `levels` are the most that any design of at least that speed yields: dotted steps.
+
     A point holds `output_tokens_per_s_per_user`, `output_tokens_per_s_per_accelerator` and, to tell
     targets apart, `series`. A line joins the designs of a series that no other one beats on both.
     """
-    shown, stars = _by_series(points), _by_series(best)
-    names = list({**shown, **stars})
+    shown, stars, most = _by_series(points), _by_series(best), _by_series(levels)
+    names = list({**shown, **stars, **most})
     with themed(theme) as colours:
         figure = new_figure()
         axes = figure.add_subplot()
         for i, name in enumerate(names):
             _draw_front(axes, shown.get(name, []), name, i, colours)
+            _draw_levels(axes, most.get(name, []), i, colours)
             _draw_stars(axes, stars.get(name, []), i, colours)
-        _finish_pareto(axes, [p for group in (shown, stars) for ps in group.values() for p in ps])
+        every = [p for group in (shown, stars, most) for ps in group.values() for p in ps]
+        _finish_pareto(axes, every)
         axes.set_title(title)
         if stars:
             hollow: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": colours.best}
             axes.plot([], [], "*", markersize=11, label="recommended", **hollow)
-        if len(names) > 1 or stars:
+        if most:
+            axes.plot([], [], ":", color=colours.best, label="most at this speed or above")
+        if len(names) > 1 or stars or most:
             axes.legend(loc="best")
     return figure
 
@@ -119,6 +126,14 @@ def _draw_front(
             "drawstyle": "steps-pre",
         }
         axes.plot(*zip(*best, strict=True), label=label, **line)
+
+
+def _draw_levels(axes: Axes, points: Sequence[Point], index: int, colours: Colours) -> None:
+    """What no design of that speed or a higher one exceeds: a ceiling, up to the next level."""
+    colour, *_ = _look(index, colours)
+    if points:
+        look: dict[str, Any] = {"color": colour, "linestyle": ":", "drawstyle": "steps-post"}
+        axes.plot(*zip(*sorted(points), strict=True), **look)
 
 
 def _draw_stars(axes: Axes, points: Sequence[Point], index: int, colours: Colours) -> None:

@@ -41,6 +41,18 @@ def pareto_rows(points: Sequence[Point], most: int = MOST_POINTS) -> list[dict[s
     ]
 
 
+def speed_rows(levels: Sequence[Point]) -> list[dict[str, Any]]:
+    """Rows of the table of the best designs by promised speed: `by_speed` in `dse run --json`."""
+    several = [name for name in ("model", "hardware") if len({one[name] for one in levels}) > 1]
+    return [
+        {name: one[name] for name in several}
+        | {"promised (tokens/s)": f"{one['speed_at_least']:.4g}" if one["speed_at_least"] else "-"}
+        | {name: one["metrics"].get(name) for name in (*_YIELDS[:2], "requests_per_s")}
+        | {"proof": one["proof"], "design": design_line(one["design"])}
+        for one in levels
+    ]
+
+
 def design_line(design: Mapping[str, Any]) -> str:
     """A design in a few words: `2 x (tp 4, batch 64, chunk 2,048) fp8, cache bf16, draft 1`.
 

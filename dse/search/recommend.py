@@ -61,6 +61,7 @@ class Outcome:
     counts: dict[str, dict[int, int]]  # by mode and reason
     proofs: list[Proof]  # by mode, in the order of the study
     interrupted: bool = False
+    by_speed: tuple[dict[str, Any], ...] = ()  # the best design for each speed promised to users
 
     @property
     def evaluated(self) -> int:
@@ -69,8 +70,8 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Row:
-    """One design priced in float64."""
+class Row:
+    """One design of a problem, priced in float64."""
 
     problem: Problem
     index: int
@@ -93,67 +94,70 @@ def search_target(
     problems: Sequence[Problem], progress: Progress | None = None, asked: Asked = AUTO
 ) -> Outcome:
     """The best design over a target's modes."""
-    rows: list[_Row] = []
-    nearest: list[_Row] = []
+    rows: list[Row] = []
+    nearest: list[Row] = []
     counts, proofs = {}, []
     for problem in problems:
         proof = solve(problem, progress, asked)
         proofs.append(proof)
-        every = _priced_rows(problem, proof.found)
+        every = priced_rows(problem, proof.found)
         rows += [row for row in every if row.feasible]
         nearest += [row for row in every if not row.feasible]
         counts[problem.mode] = dict(proof.found.counts)
         if proof.found.interrupted:
             break
-    best = _best_first(rows)
+    best = best_first(rows)
     chosen = best[0] if best else _nearest(nearest)
     front = _front(rows)
     return Outcome(
         recommendation=_recommendation(problems, chosen),
-        pareto=[_line(row) for row in front],
-        designs=[{"rank": i + 1, **_line(row)} for i, row in enumerate(best[:_ROWS])],
+        pareto=[line(row) for row in front],
+        designs=[{"rank": i + 1, **line(row)} for i, row in enumerate(best[:_ROWS])],
         counts=counts,
         proofs=proofs,
         interrupted=any(proof.found.interrupted for proof in proofs),
     )
 
 
-def _priced_rows(problem: Problem, found: Found) -> list[_Row]:
+def priced_rows(problem: Problem, found: Found) -> list[Row]:
     """The candidates of what was found, in float64."""
     # Interrupted before anything was priced, the first design stands for all.
     candidates = found.candidates() or [0]
     priced = price_designs(problem, candidates)
-    return [_Row(problem, index, priced.row(k)) for k, index in enumerate(candidates)]
+    return [Row(problem, index, priced.row(k)) for k, index in enumerate(candidates)]
 
 
-def _best_first(rows: list[_Row]) -> list[_Row]:
-    def key(row: _Row) -> tuple[float, float]:
+def best_first(rows: list[Row]) -> list[Row]:
+    """By score; of equal ones the fewest accelerators, then in the order given."""
+
+    def key(row: Row) -> tuple[float, float]:
         return -float(f"{row.score:.{_EQUAL_DIGITS}g}"), row.figure("accelerators")
 
     return sorted(rows, key=key)  # stable: modes and indices in order
 
 
-def _nearest(rows: list[_Row]) -> _Row:
+def _nearest(rows: list[Row]) -> Row:
     """The design that comes furthest, and there misses its limit by the least."""
 
-    def key(row: _Row) -> tuple[int, float]:
+    def key(row: Row) -> tuple[int, float]:
         outcome = row.priced.outcome
         return -stage(int(outcome.reason)), float(outcome.miss)
 
     return min(rows, key=key)
 
 
-def _front(rows: list[_Row]) -> list[_Row]:
+def _front(rows: list[Row]) -> list[Row]:
     """Designs that no other beats in both speed per user and tokens/s per accelerator."""
     speed, rate = "output_tokens_per_s_per_user", "output_tokens_per_s_per_accelerator"
-    kept: list[_Row] = []
+    kept: list[Row] = []
     for row in sorted(rows, key=lambda r: (-r.figure(speed), -r.figure(rate), r.index)):
         if not kept or row.figure(rate) > kept[-1].figure(rate) * (1 + 1e-9):
             kept.append(row)
     return kept
 
 
-def _line(row: _Row) -> dict[str, Any]:
+def line(row: Row) -> dict[str, Any]:
+    """A row of a result: model, hardware, design, metrics."""
     return {
         "model": row.problem.model,
         "hardware": row.problem.target.name,
@@ -162,7 +166,7 @@ def _line(row: _Row) -> dict[str, Any]:
     }
 
 
-def _recommendation(problems: Sequence[Problem], row: _Row) -> Recommendation:
+def _recommendation(problems: Sequence[Problem], row: Row) -> Recommendation:
     problem = row.problem
     design = design_of(problem, row.index)
     outcome = row.priced.outcome

@@ -149,7 +149,7 @@ def step_costs(system: System, design: Deployment, point: Point) -> tuple[StepCo
 
 
 def dynamic_watts(system: System, design: Deployment, point: Point) -> tuple[Array, Array]:
-    """Watts above idle of (the prefill pool, the decode pool): for what their steps compute and move.
+    """Watts above idle of (the prefill pool, the decode pool), for what they compute and move.
 
     Those of one pool are all of the second.
     """
