@@ -32,8 +32,11 @@ def struct(cls: type[T]) -> type[T]:
 
 
 def kept(values: T) -> T:
-    """The same arrays, computed once: a compiler must not repeat their making for each use."""
-    held: T = _barrier(values)
+    """The same arrays, computed once: a compiler must not repeat their making for each use.
+
+    Each by itself, so that one that nobody uses is not made.
+    """
+    held: T = jax.tree.map(_barrier, values)
     return held
 
 

@@ -25,6 +25,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in slow)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def programs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What one process has traced, others read: in a new folder, so that each run traces it all."""
+    from dse.search import program_store
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # a worker's own folder lies in that of the run
+        folder = folder.parent
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DSE_CACHE_DIR", str(folder / "cache"))
+        program_store.keep_in(folder / "cache" / "programs")
+        yield
+        program_store.keep_in(None)
+
+
 # Programs of one file seldom serve another: above this they are let go.
 MOST_RESIDENT_BYTES = 2.2e9
 
@@ -39,7 +54,7 @@ def programs_let_go() -> Iterator[None]:
 
     from dse.search import interpret, programs
 
-    programs._traced.clear()
+    programs._programs.clear()
     interpret._written.clear()
     jax.clear_caches()
     gc.collect()

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from dse.errors import DseError
-from dse.search import interpret
+from dse.search.programs import of_any_number, program_of
 from dse.serving.types import Deployment, Outcome, System
 
 Row = TypeVar("Row")
@@ -68,16 +68,23 @@ def _distinct(pairs: Sequence[Lowered]) -> tuple[list[Lowered], list[int]]:
     return kept, places
 
 
-def _priced(
-    pairs: Sequence[Lowered], price: Callable[[System, Deployment], Outcome]
-) -> list[Figures]:
+def _figures(
+    systems: System, designs: Deployment, price: Callable[[System, Deployment], Outcome]
+) -> tuple[Any, Any, Any]:
     def one(system: System, design: Deployment) -> tuple[Any, Any, Any]:
         outcome = price(system, design)
         return outcome.metrics, outcome.reason, outcome.miss
 
+    found: tuple[Any, Any, Any] = jax.vmap(one)(systems, designs)
+    return found
+
+
+def _priced(
+    pairs: Sequence[Lowered], price: Callable[[System, Deployment], Outcome]
+) -> list[Figures]:
     stacked = jax.tree.map(lambda *leaves: np.asarray(leaves, np.float64), *pairs)
-    program, structure = interpret.trace(jax.vmap(one), *stacked)
-    found = jax.tree.unflatten(structure, interpret.run(program, *stacked))
+    program = program_of(_figures, of_any_number(stacked), (price,))
+    found = jax.tree.unflatten(program.structure, program.run(*stacked, size=len(pairs)))
     metrics, reasons, misses = found
     return [
         Figures(

@@ -1,4 +1,4 @@
-"""Compiled programs kept between runs, so that the second one starts in seconds."""
+"""Traced and compiled programs kept between runs, so that the second one starts in seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VARIABLE = "DSE_CACHE_DIR"
 
 
 def cache_folder() -> Path:
-    """Where compiled programs are kept: `DSE_CACHE_DIR`, else the user's cache folder."""
+    """Where programs are kept: `DSE_CACHE_DIR`, else the user's cache folder."""
     given = os.environ.get(VARIABLE)
     if given:
         return Path(given).expanduser()
@@ -19,14 +19,21 @@ def cache_folder() -> Path:
 
 
 def use_compilation_cache() -> None:
-    """Let jax keep what it compiles; without a writable folder it compiles each time instead."""
+    """Keep what is traced and compiled; without a writable folder it is made each time instead.
+
+    `JAX_ENABLE_COMPILATION_CACHE=false` turns both off.
+    """
     import jax
+
+    from dse.search import program_store
 
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return
+    if getattr(jax.config, "jax_enable_compilation_cache", True):
+        program_store.keep_in(folder / "programs")
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         update: Callable[[str, object], None] = jax.config.update
         update("jax_compilation_cache_dir", str(folder))

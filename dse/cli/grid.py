@@ -19,8 +19,8 @@ from dse.cli.session import Session
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.grid.devices import Machine
     from dse.grid.document import GridResult
+    from dse.search.sharded import Machine
     from dse.spec.grid import GridSpec
     from dse.spec.study import Study
 
@@ -167,9 +167,10 @@ def _priced(
 ) -> tuple[GridResult, Machine]:
     from dse.cli.cache import use_compilation_cache
     from dse.cli.progress import progress_bar
-    from dse.grid.devices import join_processes, use_every_core, whole_machine
+    from dse.grid.devices import join_processes, use_every_core
     from dse.grid.document import GridResult
     from dse.grid.run import prepare, price
+    from dse.search.sharded import whole_machine
 
     read, spec = read_grid(study, pairs, given)
     if out is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -32,7 +31,7 @@ from dse.explain.shares import Steps, joined, nudged, price, swept
 from dse.explain.subject import Side, Subject, decode_side, prefill_side
 from dse.explain.transfers import Swept, transfer_rows
 from dse.explain.transfers import swept as swept_transfers
-from dse.search import interpret
+from dse.search.programs import program_of
 from dse.serving.types import Deployment, System, fields_of
 from dse.struct import Array, Scalar
 
@@ -49,11 +48,11 @@ class _Priced(NamedTuple):
 
 
 def _price(
-    choice: tuple[int | None, int],
     system: System,
     design: Deployment,
     batch: Scalar,
     contexts: Array,
+    choice: tuple[int | None, int],
 ) -> _Priced:
     expert, gemm = choice
     model = system.model
@@ -82,8 +81,8 @@ def explain(subject: Subject) -> dict[str, Any]:
     # Read once: interpreting the program takes a second where compiling it takes twenty.
     expert = main_kind(subject)
     choice = (None if expert is None else expert[0], main_gemm(subject.system.model))
-    program, structure = interpret.trace(partial(_price, choice), *given)
-    priced: _Priced = jax.tree.unflatten(structure, interpret.run(program, *given))
+    program = program_of(_price, given, (choice,))
+    priced: _Priced = jax.tree.unflatten(program.structure, program.run(*given))
     before, after = priced.sides
     seconds = np.asarray(sum(fields_of(priced.decode.cost.terms).values()))
     step_s = seconds[-len(contexts) * len(BATCHES) :].reshape(len(contexts), len(BATCHES))

@@ -12,7 +12,7 @@ from dse.errors import DseError, one_of
 from dse.report.atomic import write_text
 
 NAME: Final = "checkpoint.json"
-FORMAT: Final = "dse.grid-checkpoint/1"
+FORMAT: Final = "dse.grid-checkpoint/2"
 
 
 class CheckpointError(DseError):

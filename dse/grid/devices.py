@@ -3,69 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any, Final
 
 import jax
-import numpy as np
-from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding
 
 from dse.errors import DseError
-from dse.grid.program import DEVICES, EVERY, OWN
 
 AUTO: Final = "auto"
 _EXPECTED: Final = "coordinator:port,process_id,n_processes, or auto"
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A mesh over all devices, and this process' part in it."""
-
-    mesh: Mesh
-
-    @property
-    def n_devices(self) -> int:
-        return len(self.mesh.devices.reshape(-1))
-
-    @property
-    def n_processes(self) -> int:
-        return int(jax.process_count())
-
-    @property
-    def writes(self) -> bool:
-        """Whether this process is the one that writes."""
-        return jax.process_index() == 0
-
-    @property
-    def kind(self) -> str:
-        return str(self.mesh.devices.flat[0].device_kind)
-
-    def placed(self, tree: Any) -> Any:
-        """The same arrays on every device."""
-        return jax.device_put(tree, NamedSharding(self.mesh, EVERY))
-
-    def spread(self, values: np.ndarray) -> Any:
-        """One entry of an array on each device."""
-        sharding = NamedSharding(self.mesh, OWN)
-        return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
-
-    def fetched(self, tree: Any) -> Any:
-        """The arrays of all devices on every process, the devices along their first axis."""
-        if self.n_processes == 1:
-            return jax.device_get(tree)
-        return multihost_utils.process_allgather(tree, tiled=True)
-
-    def agreed(self, value: float) -> float:
-        """The first process' number, on all of them."""
-        if self.n_processes == 1:
-            return value
-        return float(multihost_utils.broadcast_one_to_all(np.float32(value)))
-
-
-def whole_machine() -> Machine:
-    """All devices that jax sees, of all processes."""
-    return Machine(Mesh(np.asarray(jax.devices()), (DEVICES,)))
 
 
 def use_every_core() -> None:

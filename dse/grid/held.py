@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dse.grid.program import Plan
 from dse.grid.reduce import N_BINS, State
 from dse.search.found import Found, Scored, merged
-from dse.search.reduce import Best, unpacked
+from dse.search.reduce import Best, unpacked, unpacked_misses
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class Held:
     found: Found
     cells: tuple[Cells, ...]
     histograms: tuple[np.ndarray, ...]  # int64 [N_BINS]
+    # Before which block nearest misses are known; they are asked only where nothing is feasible.
+    next_missed: int = 0
 
     @classmethod
     def empty(cls, plan: Plan) -> Held:
@@ -83,8 +87,7 @@ class Held:
         found, cells, histograms = [self.found], list(self.cells), list(self.histograms)
         for device in range(len(state.found.counts)):
             own = _of_device(state, device)
-            # `unpacked` asks a layout for one thing only, the index of a design.
-            found.append(unpacked(own.found, places))  # type: ignore[arg-type]
+            found.append(unpacked(own.found, places))
             cells = [
                 old.merged(_cells(new, places)) for old, new in zip(cells, own.cells, strict=True)
             ]
@@ -92,13 +95,21 @@ class Held:
                 old + np.asarray(new, np.int64)
                 for old, new in zip(histograms, own.histograms, strict=True)
             ]
-        return Held(next_block, merged(found), tuple(cells), tuple(histograms))
+        return Held(next_block, merged(found), tuple(cells), tuple(histograms), self.next_missed)
+
+    def with_misses(self, state: Best, places: Places, next_block: int) -> Held:
+        """With the nearest misses of one launch."""
+        each = [
+            unpacked_misses(_of_device(state, device), places) for device in range(len(state.score))
+        ]
+        return replace(self, found=merged([self.found, *each]), next_missed=next_block)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data without loss."""
         found = self.found
         return {
             "next_block": self.next_block,
+            "next_missed": self.next_missed,
             "top": [list(one) for one in found.top],
             "front": _keyed(found.front),
             "misses": _keyed(found.misses),
@@ -129,13 +140,14 @@ class Held:
             misses={int(key): _scored(one) for key, one in data["misses"].items()},
             counts={int(key): int(n) for key, n in data["counts"].items()},
         )
-        return cls(int(data["next_block"]), found, tuple(cells), tuple(histograms))
+        ends = int(data["next_block"]), int(data["next_missed"])
+        return cls(ends[0], found, tuple(cells), tuple(histograms), ends[1])
 
 
-def _of_device(state: State, device: int) -> State:
+def _of_device(state: T, device: int) -> T:
     import jax
 
-    own: State = jax.tree.map(lambda leaf: np.asarray(leaf)[device], state)
+    own: T = jax.tree.map(lambda leaf: np.asarray(leaf)[device], state)
     return own
 
 

@@ -4,29 +4,34 @@
 finds: multiply-adds per second, exponentials and logarithms per second, and designs per second of a
 grid. The roofline is additive: operations over their rate plus transcendentals over theirs. One
 JSON document goes to standard output; with the same study it holds the same best design on every
-kind of device.
+kind of device. `--sizes 1e5 1e6 1e7` prices grids of about so many designs instead and says what
+one design of each took, and the most memory that the process had held by then: neither grows.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
+from jax.interpreters.partial_eval import dce_jaxpr
 
-from dse.grid.devices import Machine, use_every_core, whole_machine
+from dse.grid.devices import use_every_core
 from dse.grid.document import GridResult
 from dse.grid.operations import Work, work_of
 from dse.grid.plan import leaves_of
-from dse.grid.program import OWN, priced_block
+from dse.grid.program import priced_block
 from dse.grid.run import Grid, prepare, price
+from dse.search.sharded import OWN, Machine, whole_machine
 from dse.spec.grid import GridSpec
 from dse.spec.load import load_spec
 from dse.spec.study import load_study
@@ -106,25 +111,73 @@ def work_per_design(grid: Grid) -> Work:
     """Operations of one block of the first part over its designs, loops counted as they run."""
     plan = grid.whole.plans[0]
     leaves = leaves_of(grid.whole.parts[0])
-    traced = jax.make_jaxpr(lambda leaves, block: priced_block(leaves, block, plan))
-    work = work_of(traced(leaves, np.int32(0)))
+    work = work_needed(lambda leaves, block: priced_block(leaves, block, plan), leaves, np.int32(0))
     return Work(work.flops / plan.block_size, work.transcendentals / plan.block_size)
+
+
+def work_needed(function: Callable[..., Any], *arguments: Any) -> Work:
+    """Operations of a call, without those that no result needs."""
+    traced = jax.make_jaxpr(function)(*arguments)
+    needed, _ = dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
+    return work_of(ClosedJaxpr(needed, traced.consts))
+
+
+def sizes(source: Any, n_designs: Sequence[int]) -> list[dict[str, Any]]:
+    """What a design takes in grids of several sizes: seconds of all devices together."""
+    lines = []
+    for n in n_designs:
+        found = _priced(source, n, tables=False)
+        lines.append(
+            {
+                "designs": found.result.points,
+                "us_per_design": 1e6 * found.machine.n_devices / max(found.rate, 1e-9),
+                "cpu_us_per_design": 1e6 * found.cpu_s / max(found.designs, 1),
+                "peak_memory_bytes": _peak_memory_bytes(),
+            }
+        )
+    return lines
+
+
+def _peak_memory_bytes() -> int:
+    """Most memory that this process has held so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+class _Priced(NamedTuple):
+    """A grid and how fast it went after its first launch, which compiles."""
+
+    grid: Grid
+    machine: Machine
+    result: GridResult
+    designs: int
+    rate: float  # designs/s
+    cpu_s: float
+    compile_s: float
+
+
+def _priced(source: Any, n_designs: int, *, tables: bool = True) -> _Priced:
+    study = load_study(source)
+    axes = _axes(n_designs) if tables else {**_axes(n_designs), "heat": []}
+    spec = study.grid or load_spec(GridSpec, axes)
+    machine, grid = whole_machine(), prepare(study, spec)
+    marks: list[tuple[int, float, float]] = []
+
+    def mark(done: int, _: int) -> None:
+        marks.append((done, time.perf_counter(), time.process_time()))
+
+    result = GridResult(grid, price(grid, machine, None, mark))
+    (first, began, cpu), (last, ended, cpu_end) = marks[0], marks[-1]
+    rate = (last - first) / (ended - began) if last > first else 0.0
+    compile_s = result.outcome.wall_s - (ended - began)
+    return _Priced(grid, machine, result, last - first, rate, cpu_end - cpu, compile_s)
 
 
 def measure(source: Any, n_designs: int) -> dict[str, Any]:
     """The figures of this machine, as a document."""
-    study = load_study(source)
-    spec = study.grid or load_spec(GridSpec, _axes(n_designs))
-    machine = whole_machine()
-    grid = prepare(study, spec)
-    marks: list[tuple[int, float]] = []
-    result = GridResult(
-        grid, price(grid, machine, None, lambda done, _: marks.append((done, time.perf_counter())))
-    )
-    # The first launch compiles: what counts begins after it.
-    (first, began), (last, ended) = marks[0], marks[-1]
-    rate = (last - first) / (ended - began) if last > first else 0.0
-    work, bound = work_per_design(grid), roofline(machine)
+    found = _priced(source, n_designs)
+    machine, result, rate = found.machine, found.result, found.rate
+    work, bound = work_per_design(found.grid), roofline(machine)
     return {
         "schema": "dse.grid-machine/1",
         "devices": machine.n_devices,
@@ -132,7 +185,7 @@ def measure(source: Any, n_designs: int) -> dict[str, Any]:
         "backend": jax.default_backend(),
         "designs": result.points,
         "designs_per_s": rate,
-        "compile_s": result.outcome.wall_s - (ended - began),
+        "compile_s": found.compile_s,
         "flops_per_design": work.flops,
         "transcendentals_per_design": work.transcendentals,
         "flops_per_s": bound.flops_per_s,
@@ -163,9 +216,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m dse.grid.machine", description=__doc__)
     parser.add_argument("study", nargs="?", help="a study with a grid: block")
     parser.add_argument("--designs", type=int, default=1_000_000, help="without a study")
+    parser.add_argument("--sizes", type=float, nargs="+", help="grids of so many designs")
     options = parser.parse_args(arguments)
     use_every_core()
     source = Path(options.study) if options.study else STUDY
+    if options.sizes:
+        json.dump(sizes(source, [int(n) for n in options.sizes]), sys.stdout, indent=2)
+        print()
+        return
     json.dump(measure(source, options.designs), sys.stdout, indent=2)
     print()
 

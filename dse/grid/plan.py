@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-import jax
 import numpy as np
 
 from dse.errors import DseError, did_you_mean, one_of
 from dse.grid.axes import LISTS, WhatIf
 from dse.grid.held import Places
-from dse.grid.program import CellAxis, Leaves, Plan, narrowed
+from dse.grid.program import CellAxis, Leaves, Plan
 from dse.grid.scenarios import Part
-from dse.lower.study import Problem
+from dse.search.enumerate import longest_row
+from dse.search.sharded import narrowed
 from dse.space.designs import layout
 from dse.spec.grid import GridSpec
 
@@ -29,9 +29,6 @@ COLUMNS: Final = (
     "output_tokens_per_s_per_accelerator",
     "accelerators",
 )
-# Designs of a block: on a CPU what stays in its caches, on an accelerator what fills it.
-_LONGEST_ON_CPU: Final = 8_192
-_LONGEST_ELSEWHERE: Final = 262_144
 _MOST_CELLS: Final = 4_000_000
 _LARGEST_INDEX: Final = 2**31 - 1
 _MOST_DESIGNS: Final = 2**62
@@ -112,13 +109,6 @@ def plan_grid(parts: Sequence[Part], axes: Sequence[WhatIf], spec: GridSpec) -> 
             raise DseError(f"{names} have {n_cells} cells; a table may have {_MOST_CELLS}")
     plans = tuple(_plan(whole, part, spec) for part in parts)
     return Whole(whole.parts, plans, whole.axes, tables)
-
-
-def longest_row(problem: Problem) -> int:
-    """Designs of a block, fewer where each is priced at several prompt lengths."""
-    on_cpu = jax.default_backend() == "cpu"
-    longest = _LONGEST_ON_CPU if on_cpu else _LONGEST_ELSEWHERE
-    return max(longest // len(problem.system.traffic.spread.prompt_factors), 1)
 
 
 def _plan(whole: Whole, part: Part, spec: GridSpec) -> Plan:

@@ -7,30 +7,19 @@ scenarios. Its shape does not depend on devices, so that every number is the sam
 from __future__ import annotations
 
 import math
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 
 from dse.grid.reduce import Block, State, absorb, nothing
-from dse.search.exact import refinements
-from dse.search.reduce import Row, rounded
-from dse.serving.evaluate import evaluate
-from dse.serving.promises import is_percentile
+from dse.search.enumerate import RATE, SPEED, outcome_of, whole
+from dse.search.reduce import Best, Missed, Row, absorb_missed, nothing_missed, rounded
+from dse.search.sharded import compiled, on_devices
 from dse.serving.reasons import Reason
 from dse.space.designs import Layout, row_deployment, row_digits
-from dse.struct import Array, Scalar, kept
-
-DEVICES: Final = "devices"
-# Figures of the front and of a data set, beside the goal.
-SPEED: Final = "output_tokens_per_s_per_user"
-RATE: Final = "output_tokens_per_s_per_accelerator"
-_Spec: Any = PartitionSpec
-EVERY: Final = _Spec()
-OWN: Final = _Spec(DEVICES)
+from dse.struct import Array, kept
 
 
 class CellAxis(NamedTuple):
@@ -71,6 +60,29 @@ class Plan(NamedTuple):
     def n_cells(self) -> tuple[int, ...]:
         return tuple(math.prod(axis.size for axis in axes) for axes in self.cells)
 
+    def start(self) -> State:
+        """The state before any block."""
+        return nothing(self.n_cells, len(self.histograms))
+
+    def after(self, state: State, leaves: Leaves, block: Array) -> State:
+        """The state after a block."""
+        return absorb(state, priced_block(leaves, block, self)[0], block)
+
+
+class NearestMisses(NamedTuple):
+    """The program that tells which infeasible designs of a part come nearest."""
+
+    plan: Plan
+
+    def start(self) -> Best:
+        """The state before any block."""
+        return nothing_missed()
+
+    def after(self, state: Best, leaves: Leaves, block: Array) -> Best:
+        """The state after a block."""
+        flat, counts = _priced(leaves, block, self.plan, ("reason", "miss"))[:2]
+        return absorb_missed(state, Missed(flat["reason"], flat["miss"], counts), block)
+
 
 class Leaves(NamedTuple):
     """The arrays of a part, float32."""
@@ -83,6 +95,29 @@ class Leaves(NamedTuple):
 
 def priced_block(leaves: Leaves, block: Array, plan: Plan) -> tuple[Block, dict[str, Array]]:
     """(what the reductions read of a block, the columns of a data set); all flat [n]."""
+    names = dict.fromkeys((plan.metric, SPEED, RATE, *plan.histograms, *plan.columns, "reason"))
+    flat, counts, digits, in_row = _priced(leaves, block, plan, tuple(names))
+    feasible = counts & (flat["reason"] == int(Reason.OK))
+    row_figures = Row(
+        score=jnp.where(feasible, leaves.sign * flat[plan.metric], -jnp.inf),
+        speed=flat[SPEED],
+        rate=rounded(flat[RATE]),
+        reason=flat["reason"],
+        counted=counts,
+    )
+    positions = [known[d] for known, d in zip(leaves.positions, digits, strict=True)]
+    shape = (plan.together, plan.cut.n_columns)
+    cells = tuple(_cells(axes, positions, in_row, shape) for axes in plan.cells)
+    metrics = {name: flat[name] for name in plan.histograms}
+    columns = {name: flat[name] for name in plan.columns}
+    return Block(row_figures, cells, metrics), columns
+
+
+def _priced(
+    leaves: Leaves, block: Array, plan: Plan, names: tuple[str, ...]
+) -> tuple[dict[str, Array], Array, list[Array], dict[str, Array]]:
+    """(figures of a block by name [n], which of its places are designs [n], the block's positions
+    on the what-if axes, those of its row on the design axes)."""
     group, row = block // plan.cut.n_rows, block % plan.cut.n_rows
     scenario = group * plan.together + jnp.arange(plan.together, dtype=jnp.int32)
     real = scenario < plan.n_scenarios
@@ -90,7 +125,7 @@ def priced_block(leaves: Leaves, block: Array, plan: Plan) -> tuple[Block, dict[
     digits = _digits(scenario, plan.sizes)
 
     def one(positions: tuple[Array, ...]) -> dict[str, Array]:
-        return _figures(leaves, positions, row, plan)
+        return _figures(leaves, positions, row, plan, names)
 
     found = jax.vmap(one)(tuple(digits)) if digits else jax.tree.map(lambda x: x[None], one(()))
     in_row, counted = row_digits(plan.cut, plan.names, row)
@@ -98,23 +133,12 @@ def priced_block(leaves: Leaves, block: Array, plan: Plan) -> tuple[Block, dict[
     counts = (real[:, None] & jnp.broadcast_to(counted, shape)).reshape(-1)
     # Without the barrier the pricing would be fused into, and repeated by, each reduction.
     flat = kept({name: values.reshape(-1) for name, values in found.items()})
-    feasible = counts & (flat["reason"] == int(Reason.OK))
-    row_figures = Row(
-        score=jnp.where(feasible, leaves.sign * flat[plan.metric], -jnp.inf),
-        speed=flat[SPEED],
-        rate=rounded(flat[RATE]),
-        reason=flat["reason"],
-        miss=flat["miss"],
-        counted=counts,
-    )
-    whole = [positions[d] for positions, d in zip(leaves.positions, digits, strict=True)]
-    cells = tuple(_cells(axes, whole, in_row, shape) for axes in plan.cells)
-    metrics = {name: flat[name] for name in plan.histograms}
-    columns = {name: flat[name] for name in plan.columns}
-    return Block(row_figures, cells, metrics), columns
+    return flat, counts, digits, in_row
 
 
-def _figures(leaves: Leaves, digits: tuple[Array, ...], row: Array, plan: Plan) -> dict[str, Array]:
+def _figures(
+    leaves: Leaves, digits: tuple[Array, ...], row: Array, plan: Plan, names: tuple[str, ...]
+) -> dict[str, Array]:
     """Figures of a row of designs in one scenario, each [columns]."""
     flat, structure = jax.tree.flatten(leaves.base)
     for (axes, places), tables in zip(plan.clusters, leaves.varied, strict=True):
@@ -125,15 +149,10 @@ def _figures(leaves: Leaves, digits: tuple[Array, ...], row: Array, plan: Plan) 
             flat[place] = table[index]
     system, tables = jax.tree.unflatten(structure, flat)
     design, _ = row_deployment(tables, plan.cut, row)
-    names = (plan.metric, SPEED, RATE, *plan.histograms, *plan.columns)
-    wanted = tuple(dict.fromkeys(filter(is_percentile, names)))
-    outcome = evaluate(system, design, refinements(system), wanted)
-
-    def whole(values: Scalar) -> Array:
-        return jnp.broadcast_to(jnp.asarray(values), (plan.cut.n_columns,))
-
-    figures = {name: whole(outcome.metrics[name]) for name in names if name in outcome.metrics}
-    return {**figures, "reason": whole(outcome.reason), "miss": whole(outcome.miss)}
+    outcome = outcome_of(system, design, names)
+    # What nobody asks for is not priced: by how much limits are missed takes as long as the rest.
+    found = {**outcome.metrics, "reason": outcome.reason, "miss": outcome.miss}
+    return {name: whole(found[name], plan.cut) for name in names}
 
 
 def _digits(index: Array, sizes: tuple[int, ...]) -> list[Array]:
@@ -162,32 +181,11 @@ def _cells(
     return jnp.broadcast_to(cell, (shape[0], width)).reshape(-1)
 
 
-@partial(jax.jit, static_argnames=("plan", "mesh"))
-def launch(leaves: Leaves, firsts: Any, counts: Any, *, plan: Plan, mesh: Mesh) -> State:
-    """What consecutive blocks hold: device d has `counts[d]` of them from `firsts[d]` on.
-
-    Each leaf of the state has the devices as its first axis.
-    """
-
-    def own(leaves: Leaves, first: Array, count: Array) -> State:
-        def body(i: Array, state: State) -> State:
-            block = first[0] + i
-            return absorb(state, priced_block(leaves, block, plan)[0], block)
-
-        start = nothing(plan.n_cells, len(plan.histograms))
-        state: State = jax.lax.fori_loop(0, count[0], body, start)
-        alone: State = jax.tree.map(lambda leaf: leaf[None], state)
-        return alone
-
-    whole: State = _on_devices(own, mesh)(leaves, firsts, counts)
-    return whole
-
-
-@partial(jax.jit, static_argnames=("plan", "mesh", "n_blocks"))
-def launch_whole(
+def _launch_whole(
     leaves: Leaves, firsts: Any, counts: Any, *, plan: Plan, mesh: Mesh, n_blocks: int
 ) -> tuple[State, dict[str, Array]]:
-    """The same, and the columns of up to `n_blocks` blocks a device: [devices, blocks, n]."""
+    """What consecutive blocks hold, as `dse.search.sharded.launch` has it, and the columns of up to
+    `n_blocks` blocks a device: [devices, blocks, n]."""
 
     def own(leaves: Leaves, first: Array, count: Array) -> tuple[State, dict[str, Array]]:
         def body(state: State, i: Array) -> tuple[State, dict[str, Array]]:
@@ -197,20 +195,12 @@ def launch_whole(
             kept_state = jax.tree.map(lambda a, b: jnp.where(i < count[0], b, a), state, after)
             return kept_state, columns
 
-        start = nothing(plan.n_cells, len(plan.histograms))
-        end = jax.lax.scan(body, start, jnp.arange(n_blocks, dtype=jnp.int32))
+        end = jax.lax.scan(body, plan.start(), jnp.arange(n_blocks, dtype=jnp.int32))
         alone: tuple[State, dict[str, Array]] = jax.tree.map(lambda leaf: leaf[None], end)
         return alone
 
-    whole: tuple[State, dict[str, Array]] = _on_devices(own, mesh)(leaves, firsts, counts)
-    return whole
+    found: tuple[State, dict[str, Array]] = on_devices(own, mesh)(leaves, firsts, counts)
+    return found
 
 
-def _on_devices(own: Any, mesh: Mesh) -> Any:
-    specs = (EVERY, OWN, OWN)
-    return jax.shard_map(own, mesh=mesh, in_specs=specs, out_specs=OWN, check_vma=False)
-
-
-def narrowed(tree: Any) -> Any:
-    """Every leaf in float32."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float32), tree)
+launch_whole = compiled(_launch_whole, "plan", "mesh", "n_blocks")

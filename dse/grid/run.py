@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,13 +16,13 @@ from dse import __version__
 from dse.errors import DseError
 from dse.grid import checkpoint
 from dse.grid.axes import Studies, own_lists, what_ifs
-from dse.grid.devices import Machine
 from dse.grid.held import Held
 from dse.grid.plan import Whole, leaves_of, plan_grid
-from dse.grid.program import launch, launch_whole
+from dse.grid.program import NearestMisses, launch_whole
 from dse.grid.scenarios import parts_of
 from dse.grid.store import Store, need_parquet
 from dse.report.atomic import require_writable
+from dse.search.sharded import Machine, launch, shares
 from dse.spec.grid import GridSpec
 from dse.spec.study import Study, load_study
 
@@ -122,7 +122,14 @@ class _Run:
         self._resume(self._read())
         try:
             for number in range(len(self.plans)):
-                self._price_part(number)
+                step = self._whole_file if self.grid.spec.full else self._launched
+                self._run(number, self.held[number].next_block, step, self._absorb)
+            # Which design comes nearest is asked, and priced, where none is feasible.
+            feasible = any(held.found.feasible for held in self.held)
+            if not self.machine.agreed(float(feasible)):
+                for number in range(len(self.plans)):
+                    first = self.held[number].next_missed
+                    self._run(number, first, self._missed, self._absorb_missed)
         except KeyboardInterrupt:
             interrupted = True
         self._save()
@@ -151,12 +158,19 @@ class _Run:
             self.held = [Held.from_json(data, plan) for data, plan in pairs]
             self.files = state["files"]
         if self.machine.n_processes > 1:
-            ends = [self.machine.agreed(float(held.next_block >> 16)) for held in self.held]
-            rest = [self.machine.agreed(float(held.next_block & 0xFFFF)) for held in self.held]
             self.held = [
-                Held((int(a) << 16) + int(b), one.found, one.cells, one.histograms)
-                for a, b, one in zip(ends, rest, self.held, strict=True)
+                replace(
+                    one,
+                    next_block=self._agreed(one.next_block),
+                    next_missed=self._agreed(one.next_missed),
+                )
+                for one in self.held
             ]
+
+    def _agreed(self, block: int) -> int:
+        """The first process' block, which a float32 may not hold."""
+        high, low = (self.machine.agreed(float(n)) for n in divmod(block, 1 << 16))
+        return (int(high) << 16) + int(low)
 
     def _save(self) -> None:
         if self.out is not None:
@@ -164,15 +178,16 @@ class _Run:
             checkpoint.write(self.out, self.grid.fingerprint, state)
         self.saved_at = time.perf_counter()
 
-    def _price_part(self, number: int) -> None:
+    def _run(
+        self, number: int, first: int, step: Callable[..., Any], absorb: Callable[..., None]
+    ) -> None:
+        """The blocks of a part from `first` on, a launch after the other."""
         plan = self.plans[number]
-        if self.held[number].next_block >= plan.n_blocks:
+        if first >= plan.n_blocks:
             return
         leaves = self.machine.placed(leaves_of(self.grid.whole.parts[number]))
         self.rate = 0.0
-        step = self._whole_file if self.grid.spec.full else self._launched
         pending: list[tuple[int, int, Any]] = []  # (first block, end, what is running)
-        first = self.held[number].next_block
         began = time.perf_counter()
         while pending or first < plan.n_blocks:
             # One launch runs while the one before is merged.
@@ -183,7 +198,10 @@ class _Run:
                 if self.rate == 0.0:
                     break  # the first one compiles, and says how fast the others will be
             begin, end, running = pending.pop(0)
-            self._absorb(number, begin, end, self.machine.fetched(running))
+            absorb(number, begin, end, self.machine.fetched(running))
+            if time.perf_counter() - self.saved_at >= CHECKPOINT_S:
+                self._save()
+            self._report()
             now = time.perf_counter()
             self._pace(plan, begin, end, now - began)
             began = now
@@ -214,13 +232,18 @@ class _Run:
         return max(min(own, most, _MOST_BLOCKS), 1) * self.machine.n_devices
 
     def _launched(self, leaves: Any, number: int, first: int, end: int) -> Any:
-        firsts, counts = _shares(first, end, self.machine.n_devices)
+        firsts, counts = shares(first, end, self.machine.n_devices)
         spread = map(self.machine.spread, (firsts, counts))
-        return launch(leaves, *spread, plan=self.plans[number], mesh=self.machine.mesh)
+        return launch(leaves, *spread, blocks=self.plans[number], mesh=self.machine.mesh)
+
+    def _missed(self, leaves: Any, number: int, first: int, end: int) -> Any:
+        spread = map(self.machine.spread, shares(first, end, self.machine.n_devices))
+        blocks = NearestMisses(self.plans[number])
+        return launch(leaves, *spread, blocks=blocks, mesh=self.machine.mesh)
 
     def _whole_file(self, leaves: Any, number: int, first: int, end: int) -> Any:
         n_devices = self.machine.n_devices
-        firsts, counts = _shares(first, end, n_devices)
+        firsts, counts = shares(first, end, n_devices)
         most = -(-self._n_blocks(number) // n_devices)
         spread = map(self.machine.spread, (firsts, counts))
         return launch_whole(
@@ -237,26 +260,22 @@ class _Run:
             self.files.append(self.store.write(number, begin, whole))
         self.held[number] = after
         self.priced += after.found.evaluated - before.found.evaluated
-        if time.perf_counter() - self.saved_at >= CHECKPOINT_S:
-            self._save()
+
+    def _absorb_missed(self, number: int, begin: int, end: int, fetched: Any) -> None:
+        places = self.grid.whole.places[number]
+        self.held[number] = self.held[number].with_misses(fetched, places, end)
+
+    def _report(self) -> None:
         if self.progress is not None:
             done = sum(held.found.evaluated for held in self.held)
             self.progress(done, self.grid.whole.size)
-
-
-def _shares(first: int, end: int, n_devices: int) -> tuple[np.ndarray, np.ndarray]:
-    """(first block, number of blocks) of each device: neighbours, as even as they go."""
-    each, more = divmod(end - first, n_devices)
-    counts = np.full(n_devices, each, np.int32)
-    counts[:more] += 1
-    return (first + np.cumsum(counts) - counts).astype(np.int32), counts
 
 
 def _in_order(
     columns: Mapping[str, np.ndarray], begin: int, end: int, n_devices: int
 ) -> dict[str, np.ndarray]:
     """Columns [devices * blocks, n] without the blocks that no device had to price."""
-    _, counts = _shares(begin, end, n_devices)
+    _, counts = shares(begin, end, n_devices)
     found = {}
     for name, values in columns.items():
         by_device = np.asarray(values).reshape(n_devices, -1, np.shape(values)[-1])

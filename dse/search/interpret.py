@@ -9,15 +9,17 @@ compiled.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
-from numbers import Integral
 from typing import Any, Final
 
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from dse.search.numpy_source import Wanted, function_of
+from dse.search import program_store
+from dse.search.numpy_source import Wanted, function_of, source_for
+from dse.search.tree_text import UnknownStructureError, structure_of, text_of
 
 # With the jaxpr, so that no other one takes its address.
 _written: Final[dict[tuple[int, Wanted], tuple[ClosedJaxpr, Callable[..., Any]]]] = {}
@@ -44,9 +46,7 @@ def run(jaxpr: ClosedJaxpr, *args: Any, size: int = 0, wanted: Wanted | None = N
     `size` is that of the axis whose size was left open where the jaxpr was traced. Outputs that are
     not `wanted` are not computed: None.
     """
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(args)]
-    wide = [leaf.astype(np.float64) if leaf.dtype.kind == "f" else leaf for leaf in leaves]
-    return run_flat(jaxpr, wide, size, wanted)
+    return run_flat(jaxpr, _wide(args), size, wanted)
 
 
 def run_flat(
@@ -56,37 +56,87 @@ def run_flat(
     asked = wanted or (True,) * len(jaxpr.out_avals)
     key = (id(jaxpr), asked)
     if key not in _written:
-        _written[key] = jaxpr, function_of(jaxpr, asked, _bind)
-    function = _written[key][1]
+        _written[key] = jaxpr, function_of(source_for(jaxpr, asked), _bind)
+    return _called(_written[key][1], size, leaves)
+
+
+class Program:
+    """function(*args, *static) for any arguments of the same structure and shapes.
+
+    Traced and written where that is needed for the first time, or found in the store of programs.
+    Leaves of `args` are numbers, arrays or shapes, of which one size may be left open.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], static: tuple[Any, ...] = ()
+    ) -> None:
+        def whole(*given: Any) -> Any:
+            return function(*given, *static)
+
+        self._given = whole, args
+        self._key = program_store.key_of(function, static, args)
+        self._traced: tuple[ClosedJaxpr, Any] | None = None
+        self._structure: Any = None
+        self._functions: dict[Wanted, Callable[..., Any]] = {}
+
+    @property
+    def structure(self) -> Any:
+        """Of what the function returns."""
+        if self._structure is None:
+            self._structure = self._found_structure()
+        return self._structure
+
+    def _found_structure(self) -> Any:
+        kept = program_store.load(self._key, _STRUCTURE)
+        with suppress(UnknownStructureError, TypeError, KeyError):
+            return structure_of(kept["tree"])
+        _, structure = self._trace()
+        with suppress(UnknownStructureError):
+            program_store.save(self._key, _STRUCTURE, {"tree": text_of(structure)})
+        return structure
+
+    def run(self, *args: Any, size: int = 0, wanted: Wanted | None = None) -> list[Any]:
+        """Flat outputs as `run` gives them."""
+        asked = wanted or (True,) * self.structure.num_leaves
+        if asked not in self._functions:
+            self._functions[asked] = self._function(asked)
+        return _called(self._functions[asked], size, _wide(args))
+
+    def _function(self, wanted: Wanted) -> Callable[..., Any]:
+        part = "".join("01"[is_asked] for is_asked in wanted)
+        with suppress(UnknownStructureError):
+            kept = program_store.source_in(program_store.load(self._key, part))
+            return function_of(kept, _bind)
+        source = source_for(self._trace()[0], wanted)
+        with suppress(UnknownStructureError):
+            program_store.save(self._key, part, program_store.document_of(source))
+        return function_of(source, _bind)
+
+    def _trace(self) -> tuple[ClosedJaxpr, Any]:
+        if self._traced is None:
+            self._traced = trace(self._given[0], *self._given[1])
+        return self._traced
+
+
+_STRUCTURE: Final = "structure"
+
+
+def _wide(args: Any) -> list[Any]:
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(args)]
+    return [
+        leaf.astype(np.float64, copy=False) if leaf.dtype.kind == "f" else leaf for leaf in leaves
+    ]
+
+
+def _called(function: Callable[..., Any], size: int, leaves: Sequence[Any]) -> list[Any]:
     with np.errstate(all="ignore"):
         found: list[Any] = function(size, *leaves)
     return found
 
 
 def _bind(eqn: Any, inputs: list[Any]) -> list[Any]:
-    """Any other operation: jax runs it by itself, but for indexing along one axis."""
-    if eqn.primitive.name == "gather":
-        found = _gather(eqn.params, *inputs)
-        if found is not None:
-            return [found]
+    """An operation that numpy has no rule for: jax runs it by itself."""
     with double_precision():
         values = eqn.primitive.bind(*inputs, **eqn.params)
     outputs = values if eqn.primitive.multiple_results else [values]
     return [np.asarray(output) for output in outputs]
-
-
-def _gather(p: dict[str, Any], x: Any, indices: Any) -> Any:
-    """x[i] or x[i:j] along one axis, as traced where a size is open; None for any other."""
-    axes = p["dimension_numbers"].start_index_map
-    dropped = p["dimension_numbers"].collapsed_slice_dims
-    if len(axes) != 1 or dropped not in ((), axes) or np.size(indices) != 1:
-        return None
-    [axis] = axes
-    sizes = zip(p["slice_sizes"], np.shape(x), strict=True)
-    # A size that was left open is taken whole.
-    if any(isinstance(n, Integral) and n != m for i, (n, m) in enumerate(sizes) if i != axis):
-        return None
-    length = int(p["slice_sizes"][axis])
-    first = min(max(int(indices.reshape(-1)[0]), 0), x.shape[axis] - length)
-    before = (slice(None),) * axis
-    return x[(*before, first)] if dropped else x[(*before, slice(first, first + length))]

@@ -1,7 +1,8 @@
 """Operations of jax as Python source over numpy arrays, for `numpy_source`.
 
 A rule gives the source of an operation's value from the names of its inputs. The size of the axis
-that was left open where the program was traced is called N there.
+that was left open where the program was traced is called N there. Functions have names that are the
+same in every program, so that its text says all that it does.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ class Names(Protocol):
         """The name of a value."""
 
 
-Rule = Callable[[Any, Sequence[str], Names], str]
+# None: an operation of this kind that has no rule.
+Rule = Callable[[Any, Sequence[str], Names], str | None]
 
-# Operation -> function of its inputs.
+# Operation -> function of its inputs, which source calls by the operation's name and a `_`.
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "sign": np.sign,
     "abs": np.abs,
@@ -57,11 +59,6 @@ _OPERATORS: Final = {
     "eq": "==",
     "ne": "!=",
 }
-_REDUCTIONS: Final = {
-    "reduce_sum": np.add.reduce,
-    "reduce_max": np.maximum.reduce,
-    "reduce_min": np.minimum.reduce,
-}
 # Their value is their input's.
 UNCHANGED: Final = ("stop_gradient", "copy")
 
@@ -75,6 +72,10 @@ def _plain(numbers: Sequence[Any]) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
+def _is_one(size: Any) -> bool:
+    return isinstance(size, Integral) and int(size) == 1
+
+
 def spread(x: Any, shape: tuple[int, ...]) -> Any:
     """`np.broadcast_to` as a copy, which for small arrays takes a third of the time."""
     out = np.empty(shape, x.dtype)
@@ -82,7 +83,7 @@ def spread(x: Any, shape: tuple[int, ...]) -> Any:
     return out
 
 
-def _broadcast(eqn: Any, inputs: Sequence[str], names: Names) -> str:
+def _broadcast(eqn: Any, inputs: Sequence[str], _: Names) -> str:
     [x], shape = inputs[:1], eqn.params["shape"]
     old = eqn.invars[0].aval.shape
     if tuple(old) == tuple(shape):
@@ -94,7 +95,7 @@ def _broadcast(eqn: Any, inputs: Sequence[str], names: Names) -> str:
         x = f"{x}.reshape({shape_of(ones)})"
         if tuple(ones) == tuple(shape):
             return x
-    return f"{names.constant(spread)}({x}, {shape_of(shape)})"
+    return f"spread({x}, {shape_of(shape)})"
 
 
 def _convert(eqn: Any, inputs: Sequence[str], names: Names) -> str:
@@ -117,14 +118,14 @@ def _slice(eqn: Any, inputs: Sequence[str], names: Names) -> str:
     return f"{inputs[0]}[{names.constant(cuts)}]"
 
 
-def _integer_pow(eqn: Any, inputs: Sequence[str], names: Names) -> str:
+def _integer_pow(eqn: Any, inputs: Sequence[str], _: Names) -> str:
     [x], y = inputs, eqn.params["y"]
     if 1 <= y <= 3:
         return " * ".join([x] * y)
-    return f"{names.constant(_power)}({x}, {y})"
+    return f"power({x}, {y})"
 
 
-def _power(x: Any, y: int) -> Any:
+def power(x: Any, y: int) -> Any:
     return np.power(x, y) if y >= 0 else 1.0 / x**-y
 
 
@@ -133,44 +134,86 @@ def _divide(eqn: Any, inputs: Sequence[str], names: Names) -> str:
     whole = f"{inputs[0]} / {inputs[1]}"
     if dtype.kind == "f":
         return whole
-    return f"{names.constant(np.trunc)}({whole}).astype({names.constant(dtype)})"
+    return f"trunc({whole}).astype({names.constant(dtype)})"
 
 
-def _select(_: Any, inputs: Sequence[str], names: Names) -> str:
+def _select(_: Any, inputs: Sequence[str], __: Names) -> str:
     which, *cases = inputs
     if len(cases) == 2:
-        return f"{names.constant(np.where)}({which}, {cases[1]}, {cases[0]})"
-    return f"{names.constant(np.choose)}({which}, ({', '.join(cases)}))"
+        return f"where({which}, {cases[1]}, {cases[0]})"
+    return f"choose({which}, ({', '.join(cases)}))"
 
 
-def _round(eqn: Any, inputs: Sequence[str], names: Names) -> str:
+def _round(eqn: Any, inputs: Sequence[str], _: Names) -> str:
     even = int(eqn.params["rounding_method"]) == 1
-    return f"{names.constant(np.rint if even else _away)}({inputs[0]})"
+    return f"{'rint' if even else 'away'}({inputs[0]})"
 
 
-def _away(x: Any) -> Any:
+def away(x: Any) -> Any:
     return np.sign(x) * np.floor(np.abs(x) + 0.5)
 
 
-def _reduction(eqn: Any, inputs: Sequence[str], names: Names) -> str:
-    by = names.constant(_REDUCTIONS[eqn.primitive.name])
-    return f"{by}({inputs[0]}, axis={_plain(eqn.params['axes'])})"
+def _reduction(eqn: Any, inputs: Sequence[str], _: Names) -> str:
+    return f"{eqn.primitive.name}({inputs[0]}, axis={_plain(eqn.params['axes'])})"
 
 
-def _stack(eqn: Any, inputs: Sequence[str], names: Names) -> str:
-    return f"{names.constant(_stacked)}({eqn.params['axis']}, {', '.join(inputs)})"
+def _stack(eqn: Any, inputs: Sequence[str], _: Names) -> str:
+    return f"stacked({eqn.params['axis']}, {', '.join(inputs)})"
 
 
-def _stacked(axis: int, *parts: Any) -> Any:
+def stacked(axis: int, *parts: Any) -> Any:
     return np.stack(np.broadcast_arrays(*parts), axis=axis)
 
 
-def _concatenate(eqn: Any, inputs: Sequence[str], names: Names) -> str:
-    return f"{names.constant(np.concatenate)}(({', '.join(inputs)},), {eqn.params['dimension']})"
+def _concatenate(eqn: Any, inputs: Sequence[str], _: Names) -> str:
+    return f"concatenate(({', '.join(inputs)},), {eqn.params['dimension']})"
 
 
 def _transpose(eqn: Any, inputs: Sequence[str], _: Names) -> str:
     return f"{inputs[0]}.transpose({_plain(eqn.params['permutation'])})"
+
+
+def _gather(eqn: Any, inputs: Sequence[str], _: Names) -> str | None:
+    """x[i] or x[i:j] along one axis, as traced where a size is open."""
+    p, dims = eqn.params, eqn.params["dimension_numbers"]
+    x, indices = (atom.aval for atom in eqn.invars)
+    axes, dropped = dims.start_index_map, dims.collapsed_slice_dims
+    if len(axes) != 1 or dropped not in ((), axes) or dims.operand_batching_dims:
+        return None
+    axis, sizes = int(axes[0]), p["slice_sizes"]
+    whole = all(a == b for i, (a, b) in enumerate(zip(sizes, x.shape, strict=True)) if i != axis)
+    rank = len(x.shape) - len(dropped)
+    if not (whole and all(map(_is_one, indices.shape)) and len(eqn.outvars[0].aval.shape) == rank):
+        return None
+    if dropped:
+        return f"row({inputs[0]}, {inputs[1]}, {axis})"
+    length = sizes[axis]
+    if not isinstance(length, Integral):
+        return None
+    return f"rows({inputs[0]}, {inputs[1]}, {axis}, {int(length)})"
+
+
+def row(x: Any, index: Any, axis: int) -> Any:
+    """x[i] along an axis, i cut to its bounds."""
+    first = min(max(int(index.reshape(-1)[0]), 0), x.shape[axis] - 1)
+    return x[(*(slice(None),) * axis, first)]
+
+
+def rows(x: Any, index: Any, axis: int, length: int) -> Any:
+    """x[i : i + length] along an axis, i cut to its bounds."""
+    first = min(max(int(index.reshape(-1)[0]), 0), x.shape[axis] - length)
+    return x[(*(slice(None),) * axis, slice(first, first + length))]
+
+
+def _dynamic_slice(eqn: Any, inputs: Sequence[str], _: Names) -> str:
+    x, *starts = inputs
+    return f"window({x}, {shape_of(eqn.params['slice_sizes'])}, {', '.join(starts)})"
+
+
+def window(x: Any, sizes: tuple[int, ...], *starts: Any) -> Any:
+    """A part of an array with these sizes, its start cut so that it lies inside."""
+    first = [min(max(int(i), 0), n - m) for i, n, m in zip(starts, x.shape, sizes, strict=True)]
+    return x[tuple(slice(i, i + m) for i, m in zip(first, sizes, strict=True))]
 
 
 # Operation -> source, where it depends on more than the inputs.
@@ -191,7 +234,32 @@ SOURCES: Final[dict[str, Rule]] = {
     "stack": _stack,
     "concatenate": _concatenate,
     "transpose": _transpose,
+    "gather": _gather,
+    "dynamic_slice": _dynamic_slice,
 }
+# What rules call by name.
+_CALLED: Final[dict[str, Callable[..., Any]]] = {
+    "spread": spread,
+    "power": power,
+    "trunc": np.trunc,
+    "where": np.where,
+    "choose": np.choose,
+    "rint": np.rint,
+    "away": away,
+    "reduce_sum": np.add.reduce,
+    "reduce_max": np.maximum.reduce,
+    "reduce_min": np.minimum.reduce,
+    "stacked": stacked,
+    "concatenate": np.concatenate,
+    "row": row,
+    "rows": rows,
+    "window": window,
+}
+
+
+def named_functions() -> dict[str, Callable[..., Any]]:
+    """Everything that the source of a program may call, by its name there."""
+    return {**{f"{name}_": function for name, function in FUNCTIONS.items()}, **_CALLED}
 
 
 def source_of(eqn: Any, inputs: Sequence[str], names: Names) -> str | None:
@@ -202,6 +270,6 @@ def source_of(eqn: Any, inputs: Sequence[str], names: Names) -> str | None:
     if name in _OPERATORS:
         return f" {_OPERATORS[name]} ".join(inputs)
     if name in FUNCTIONS:
-        return f"{names.constant(FUNCTIONS[name])}({', '.join(inputs)})"
+        return f"{name}_({', '.join(inputs)})"
     rule = SOURCES.get(name)
     return None if rule is None else rule(eqn, inputs, names)

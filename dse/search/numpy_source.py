@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from dse.search.numpy_rules import source_of
+from dse.search.numpy_rules import named_functions, source_of
 
 Wanted = tuple[bool, ...]  # of each output, whether anything needs it
 Bind = Callable[[Any, list[Any]], list[Any]]
@@ -23,19 +23,42 @@ _BARRIER: Final = "optimization_barrier"
 _CALLS: Final = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")
 # Larger functions are written once and called.
 _INLINED: Final = 100
+# All of Python's own functions that a program calls.
+_BUILTINS: Final = {"range": range, "int": int, "min": min, "max": max}
 
 
-def function_of(closed: ClosedJaxpr, wanted: Wanted, bind: Bind) -> Callable[..., Any]:
-    """f(N, *arguments) -> its outputs, None where not wanted.
+class Source(NamedTuple):
+    """A program as text.
 
-    N is the size that was left open where the program was traced; `bind` runs an operation that
-    numpy has no rule for.
+    Its first function takes (N, *arguments), where N is the size that was left open where the
+    program was traced, and returns a list of its outputs, None where not wanted.
     """
-    program = _Program(bind)
+
+    text: str
+    name: str  # of that function
+    constants: dict[str, Any]  # what the text names: numbers, arrays, dtypes, slices
+    # Operations that no rule knows, by their name in the text: only jax can run them.
+    operations: dict[str, Any]
+
+
+def source_for(closed: ClosedJaxpr, wanted: Wanted) -> Source:
+    """A jaxpr's program, without what only its unwanted outputs need."""
+    program = _Program()
     name = program.function(closed, wanted)
-    source = "\n".join(program.functions)
-    exec(compile(source, "<jaxpr>", "exec"), program.scope)
-    found: Callable[..., Any] = program.scope[name]
+    return Source("\n".join(program.functions), name, program.constants, program.operations)
+
+
+def function_of(source: Source, bind: Bind) -> Callable[..., Any]:
+    """The program as a function; `bind` runs an operation that no rule knows."""
+    scope = {
+        "__builtins__": _BUILTINS,
+        "bind": bind,
+        **named_functions(),
+        **source.constants,
+        **source.operations,
+    }
+    exec(compile(source.text, "<jaxpr>", "exec"), scope)
+    found: Callable[..., Any] = scope[source.name]
     return found
 
 
@@ -45,53 +68,83 @@ def inner_of(eqn: Any) -> ClosedJaxpr:
     return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
 
 
-def live(jaxpr: Jaxpr, wanted: Wanted) -> list[tuple[Any, Wanted]]:
-    """(operation, which of its outputs are used), in order.
+class _Liveness:
+    """What the wanted outputs of jaxprs need, each jaxpr looked through once for them."""
 
-    Barriers and called functions keep alive only what their used outputs depend on.
-    """
-    needed = {id(atom) for atom, is_asked in zip(jaxpr.outvars, wanted, strict=True) if is_asked}
-    eqns = []
-    for eqn in reversed(jaxpr.eqns):
-        used = tuple(id(out) in needed for out in eqn.outvars)
-        if any(used):
-            eqns.append((eqn, used))
-            reads = zip(eqn.invars, _reads(eqn, used), strict=True)
-            needed.update(id(atom) for atom, is_read in reads if is_read)
-    eqns.reverse()
-    return eqns
+    def __init__(self) -> None:
+        self._live: dict[tuple[int, Wanted], list[tuple[Any, Wanted]]] = {}
+        self._reads: dict[tuple[int, Wanted], Wanted] = {}
 
+    def live(self, jaxpr: Jaxpr, wanted: Wanted) -> list[tuple[Any, Wanted]]:
+        """(operation, which of its outputs are used), in order.
 
-def _reads(eqn: Any, used: Wanted) -> Wanted:
-    """Which inputs of an operation its used outputs depend on."""
-    if eqn.primitive.name == _BARRIER:
-        return used
-    if eqn.primitive.name not in _CALLS:
-        return (True,) * len(eqn.invars)
-    inner = inner_of(eqn).jaxpr
-    read = {id(atom) for atom, is_used in zip(inner.outvars, used, strict=True) if is_used}
-    for one, outputs in live(inner, used):
-        reads = zip(one.invars, _reads(one, outputs), strict=True)
-        read.update(id(atom) for atom, is_read in reads if is_read)
-    return tuple(id(var) in read for var in inner.invars)
+        Barriers and called functions keep alive only what their used outputs depend on.
+        """
+        key = id(jaxpr), wanted
+        if key not in self._live:
+            self._live[key] = self._found(jaxpr, wanted)
+        return self._live[key]
+
+    def _found(self, jaxpr: Jaxpr, wanted: Wanted) -> list[tuple[Any, Wanted]]:
+        asked = zip(jaxpr.outvars, wanted, strict=True)
+        needed = {id(atom) for atom, is_asked in asked if is_asked}
+        eqns = []
+        for eqn in reversed(jaxpr.eqns):
+            used = tuple([id(out) in needed for out in eqn.outvars])
+            if True in used:
+                eqns.append((eqn, used))
+                needed.update(self.read_by(eqn, used))
+        eqns.reverse()
+        return eqns
+
+    def read_by(self, eqn: Any, used: Wanted) -> list[int]:
+        """Addresses of the inputs of an operation that its used outputs depend on."""
+        if eqn.primitive.name == _BARRIER:
+            reads = used
+        elif eqn.primitive.name in _CALLS:
+            reads = self._read_inside(inner_of(eqn).jaxpr, used)
+        else:
+            return [id(atom) for atom in eqn.invars]
+        return [id(atom) for atom, is_read in zip(eqn.invars, reads, strict=True) if is_read]
+
+    def _read_inside(self, inner: Jaxpr, used: Wanted) -> Wanted:
+        key = id(inner), used
+        if key not in self._reads:
+            read = {id(atom) for atom, is_used in zip(inner.outvars, used, strict=True) if is_used}
+            for one, outputs in self.live(inner, used):
+                read.update(self.read_by(one, outputs))
+            self._reads[key] = tuple(id(var) in read for var in inner.invars)
+        return self._reads[key]
 
 
 class _Program:
     """Functions written so far, and the values that their source names."""
 
-    def __init__(self, bind: Bind) -> None:
+    def __init__(self) -> None:
         self.functions: list[str] = []
-        self.scope: dict[str, Any] = {"bind": bind}
+        self.constants: dict[str, Any] = {}
+        self.operations: dict[str, Any] = {}
         self.known: dict[Any, str] = {}
         self.kept: list[Any] = []  # what `known` tells apart by address
+        self.liveness = _Liveness()
 
     def constant(self, value: object) -> str:
-        """The name of a value in the source."""
-        key = (type(value), id(value))
+        """The name of a number, an array, a dtype or a tuple of slices."""
+        if isinstance(value, np.generic | np.ndarray):
+            key: Any = (type(value), value.dtype, value.shape, value.tobytes())
+        else:
+            key = (type(value), repr(value))
+        return self._named(key, value, self.constants)
+
+    def operation(self, eqn: Any) -> str:
+        """The name of an operation that jax runs."""
+        self.kept.append(eqn)
+        return self._named(id(eqn), eqn, self.operations)
+
+    def _named(self, key: Any, value: object, among: dict[str, Any]) -> str:
         if key not in self.known:
-            self.kept.append(value)
             self.known[key] = f"k{len(self.known)}"
-            self.scope[self.known[key]] = value
+            among[self.known[key]] = value
         return self.known[key]
 
     def function(self, closed: ClosedJaxpr, wanted: Wanted) -> str:
@@ -132,7 +185,7 @@ class _Body:
                 return self.program.constant(np.asarray(atom.val, dtype)[()])
             return names.get(atom, "None")
 
-        for eqn, used in live(jaxpr, wanted):
+        for eqn, used in self.program.liveness.live(jaxpr, wanted):
             outputs = self._operation(eqn, [read(atom) for atom in eqn.invars], used)
             names.update(zip(eqn.outvars, outputs, strict=True))
         asked = zip(jaxpr.outvars, wanted, strict=True)
@@ -153,7 +206,7 @@ class _Body:
                 return found
         source = source_of(eqn, inputs, self.program)
         if source is None:
-            bound = f"bind({self.program.constant(eqn)}, [{', '.join(inputs)}])"
+            bound = f"bind({self.program.operation(eqn)}, [{', '.join(inputs)}])"
             return self._assign(bound, (True,) * len(eqn.outvars))
         if source in inputs:
             return [source]
@@ -211,26 +264,24 @@ class _Body:
 
     def text(self, name: str, arguments: list[str], outputs: list[str]) -> str:
         """The function's source, in which a name is free again after its value's last use."""
-        lines = [*self.lines, f"return [{', '.join(outputs)}]"]
-        last = {one: i for i, line in enumerate(lines) for one in _VALUE.findall(line)}
+        parts = [_VALUE.split(line) for line in [*self.lines, f"return [{', '.join(outputs)}]"]]
+        last = {one: i for i, line in enumerate(parts) for one in line[1::2]}
         free: list[str] = []
         named = {one: f"a{i}" for i, one in enumerate(arguments)}
-
-        def rename(found: re.Match[str]) -> str:
-            one = found.group()
-            if one not in named:
-                named[one] = free.pop() if free else f"v{len(named)}"
-            return named[one]
-
         written = [f"def {name}({', '.join(['N', *(named[one] for one in arguments)])}):"]
-        for i, line in enumerate(lines):
-            written.append(f"    {_VALUE.sub(rename, line)}")
-            over = {one for one in _VALUE.findall(line) if last[one] == i}
+        for i, line in enumerate(parts):
+            values = line[1::2]
+            for one in values:
+                if one not in named:
+                    named[one] = free.pop() if free else f"v{len(named)}"
+            line[1::2] = [named[one] for one in values]
+            written.append(f"    {''.join(line)}")
+            over = {one for one in values if last[one] == i}
             free += [named[one] for one in sorted(over)]
         return "\n".join(written)
 
 
-_VALUE: Final = re.compile(r"\bs\d+\b")
+_VALUE: Final = re.compile(r"\b(s\d+)\b")
 _FLOW: Final[dict[str, Callable[[_Body, Any, list[str]], list[str] | None]]] = {
     "scan": _Body.scan,
     "while": _Body.while_,

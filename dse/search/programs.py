@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import jax
 import numpy as np
 from jax.export import symbolic_shape
 
-from dse.search import interpret
+from dse.search.interpret import Program
 from dse.serving.types import Deployment, System
 
 # The axis of designs. Tracing takes longer than running a thousand of them, so that their number is
@@ -17,7 +17,29 @@ from dse.serving.types import Deployment, System
 (_DESIGNS,) = symbolic_shape("designs")
 
 _Shape: Any = jax.ShapeDtypeStruct
-_traced: Final[dict[Any, Any]] = {}
+T = TypeVar("T")
+_programs: Final[dict[Any, Program]] = {}
+
+
+def program_of(
+    function: Callable[..., Any], args: tuple[Any, ...], static: tuple[Any, ...] = ()
+) -> Program:
+    """The program of function(*args, *static), made once for all arguments of the same shapes.
+
+    The function must be the same object in every call, and look at nothing but its arguments.
+    """
+    leaves, structure = jax.tree.flatten(args)
+    shapes = tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
+    key = (function, static, structure, shapes)
+    if key not in _programs:
+        _programs[key] = Program(function, args, static)
+    return _programs[key]
+
+
+def of_any_number(tree: T) -> T:
+    """The shapes of a tree of arrays [n, ...], n left open."""
+    shapes: T = jax.tree.map(lambda leaf: _Shape((_DESIGNS, *leaf.shape[1:]), np.float64), tree)
+    return shapes
 
 
 def _whole(found: Any) -> Any:
@@ -39,24 +61,16 @@ def run_on_designs(
     computed.
     """
     n = max(np.size(leaf) for leaf in jax.tree.leaves(design))
-    wide_system = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), system)
-    narrow = (wide_system, tuple(map(np.asarray, numbers)))
+    narrow = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), system)
     wide = jax.tree.map(lambda leaf: _column(leaf, n), design)
-    shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(narrow))
-    key = (function, names, jax.tree.structure((narrow, wide)), shapes)
-    if key not in _traced:
-        of_any_number = jax.tree.map(lambda _: _Shape((_DESIGNS,), np.float64), wide)
-
-        def named(one: tuple[System, tuple[Any, ...]], designs: Deployment) -> Any:
-            return function(one[0], designs, *one[1], *names)
-
-        _traced[key] = interpret.trace(named, narrow, of_any_number)
-    jaxpr, structure = _traced[key]
+    given = tuple(map(np.asarray, numbers))
+    program = program_of(function, (narrow, of_any_number(wide), *given), names)
     places, taken = jax.tree.flatten(
-        part(jax.tree.unflatten(structure, range(structure.num_leaves)))
+        part(jax.tree.unflatten(program.structure, range(program.structure.num_leaves)))
     )
-    wanted = tuple(i in set(places) for i in range(structure.num_leaves))
-    leaves = interpret.run(jaxpr, narrow, wide, size=n, wanted=wanted)
+    asked = set(places)
+    wanted = tuple(i in asked for i in range(program.structure.num_leaves))
+    leaves = program.run(narrow, wide, *given, size=n, wanted=wanted)
     return jax.tree.unflatten(taken, [_columns(leaves[place], n) for place in places])
 
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dse.search import sharded
 from dse.search.programs import run_on_designs
 from dse.serving.evaluate import dynamic_watts, evaluate, standing
 from dse.serving.reasons import Reason
@@ -79,7 +80,7 @@ def rates(system: System, asked: Asked, n_refinements: Scalar) -> Rates:
     )
 
 
-compiled = jax.jit(rates)
+compiled = sharded.compiled(rates)
 
 
 def price(system: System, asked: Asked, n_refinements: int, *, small: int = INTERPRETED) -> Rates:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from dse.search.found import BINS, BINS_PER_OCTAVE, FIRST_OCTAVE, TOP, Found, Scored
 from dse.serving.reasons import Reason
-from dse.space.designs import Layout
 from dse.struct import Array
 
 N_REASONS = len(Reason)
 _NONE = -jnp.inf
+
+
+class Cut(Protocol):
+    """How designs were cut into rows."""
+
+    def design(self, row: int, column: int) -> int:
+        """Index of a design."""
 
 
 class Best(NamedTuple):
@@ -30,7 +36,6 @@ class Reduced(NamedTuple):
 
     top: Best  # [TOP], best first
     front: Best  # [BINS], the most tokens/s per accelerator at each speed
-    misses: Best  # [N_REASONS], minus the smallest miss
     counts: Array  # [N_REASONS]
 
 
@@ -41,18 +46,31 @@ class Row(NamedTuple):
     speed: Array
     rate: Array
     reason: Array
+    counted: Array
+
+
+class Missed(NamedTuple):
+    """By how much a row's designs miss their limits, each [n]."""
+
+    reason: Array
     miss: Array
     counted: Array
 
 
+def empty(n: int) -> Best:
+    """Places without a design."""
+    zero = jnp.zeros(n, jnp.int32)
+    return Best(jnp.full(n, _NONE, jnp.float32), zero, zero)
+
+
 def nothing() -> Reduced:
     """The state before any row."""
+    return Reduced(empty(TOP), empty(BINS), jnp.zeros(N_REASONS, jnp.int32))
 
-    def empty(n: int) -> Best:
-        zero = jnp.zeros(n, jnp.int32)
-        return Best(jnp.full(n, _NONE, jnp.float32), zero, zero)
 
-    return Reduced(empty(TOP), empty(BINS), empty(N_REASONS), jnp.zeros(N_REASONS, jnp.int32))
+def nothing_missed() -> Best:
+    """Minus the smallest miss of each reason before any row, [N_REASONS]."""
+    return empty(N_REASONS)
 
 
 def absorb(state: Reduced, priced: Row, row: Array) -> Reduced:
@@ -66,9 +84,14 @@ def absorb(state: Reduced, priced: Row, row: Array) -> Reduced:
     return Reduced(
         top=_top(state.top, at(*_first(priced))),
         front=_better(state.front, at(*_by_bin(priced))),
-        misses=_better(state.misses, at(*_by_reason(priced))),
         counts=state.counts + counted,
     )
+
+
+def absorb_missed(state: Best, missed: Missed, row: Array) -> Best:
+    """The smallest misses after a row; earlier designs win ties."""
+    score, column = _by_reason(missed)
+    return _better(state, Best(score, jnp.full_like(column, row), column))
 
 
 def _first(priced: Row) -> tuple[Array, Array]:
@@ -99,7 +122,7 @@ def _by_bin(priced: Row) -> tuple[Array, Array]:
     return best, jnp.full(BINS, far).at[bins].min(winner)
 
 
-def _by_reason(priced: Row) -> tuple[Array, Array]:
+def _by_reason(priced: Missed) -> tuple[Array, Array]:
     """Smallest miss of the designs of each reason, negated, and where."""
     codes = jnp.arange(N_REASONS)[:, None]
     is_reason = (priced.reason == codes) & priced.counted & (codes > 0)
@@ -122,18 +145,22 @@ def _top(old: Best, new: Best) -> Best:
     return Best(score, joined.row[where], joined.column[where])
 
 
-def unpacked(state: Reduced, cut: Layout) -> Found:
+def unpacked(state: Reduced, cut: Cut) -> Found:
     """The state as indices of the grid."""
     host: Reduced = jax.device_get(state)
-
-    def scored(best: Best) -> dict[int, Scored]:
-        found = enumerate(zip(*(one.tolist() for one in best), strict=True))
-        return {key: (s, cut.design(r, c)) for key, (s, r, c) in found if s > -math.inf}
-
     counts: Any = host.counts
     return Found(
-        top=tuple(scored(host.top).values()),
-        front=scored(host.front),
-        misses=scored(host.misses),
+        top=tuple(_scored(host.top, cut).values()),
+        front=_scored(host.front, cut),
         counts={code: int(n) for code, n in enumerate(counts) if n},
     )
+
+
+def unpacked_misses(state: Best, cut: Cut) -> Found:
+    """The nearest misses as indices of the grid, and nothing else."""
+    return Found(misses=_scored(jax.device_get(state), cut))
+
+
+def _scored(best: Best, cut: Cut) -> dict[int, Scored]:
+    found = enumerate(zip(*(one.tolist() for one in best), strict=True))
+    return {key: (s, cut.design(r, c)) for key, (s, r, c) in found if s > -math.inf}

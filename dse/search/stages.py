@@ -40,7 +40,8 @@ _COLOCATED: Final = (*SHAPE_AXES, "draft_tokens", "replicas", "max_batch", "chun
 _LATER: Final = ("chunk_tokens",)
 # More choices of one pool than this are not listed.
 MOST_ROWS: Final = 4_000_000
-_STANDING_BLOCK: Final = 1 << 16
+# Short enough for caches.
+_STANDING_BLOCK: Final = 1 << 14
 
 
 class TooLargeError(Exception):

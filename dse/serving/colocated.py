@@ -23,6 +23,7 @@ from dse.serving.sharing import largest_deviation
 from dse.serving.slots import Slots, slots_used
 from dse.serving.solve import Priced, Problem, Times, curve_power, operating_point
 from dse.serving.speculative import accepted_length
+from dse.serving.sums import node_sum
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Point, Traffic, Work
 from dse.struct import Array, Scalar, kept
 
@@ -122,6 +123,8 @@ def _price(s: Setting, batch: Array) -> Priced:
     if s.traffic.is_open:
         steps.append(jnp.asarray(decode_step(s, BATCH_STEP * batch).total_s))
     middle = prompt_s.shape[0] // 2
+    # Made before they are joined: a compiler would choose between them element by element.
+    steps, prompt_s, spread = kept((steps, prompt_s, spread))
     return Priced(
         decode_s=jnp.stack(steps),
         prompt_s=jnp.concatenate([prompt_s, spread[middle][None]]) + 0.0 * decode_s,
@@ -186,7 +189,7 @@ def operate(s: Setting, n_refinements: Scalar) -> Point:
         ttft_s = jnp.maximum(clients / at.rate - gaps * at.tpot_s, 0.0)
     elif traffic.load_kind == OPEN:
         saturation = traffic.load / (at.rate * replicas)
-    work_s = jnp.sum(at.prompts.weights * at.prompts.whole_s, axis=0) * at.prompts.shared_frac
+    work_s = node_sum(at.prompts.weights * at.prompts.whole_s) * at.prompts.shared_frac
     return Point(
         requests_per_s=at.rate * replicas,
         resident_requests=batch * replicas,

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from dse.serving.outputs import Outputs
 from dse.serving.queue import LARGEST_LOAD, Queue, Wait
+from dse.serving.sums import node_sum
 from dse.serving.tails import Mixture, Tail
 from dse.struct import Array, Scalar
 
@@ -53,8 +54,8 @@ def held(
     Of its burst, (I_life - 1)/2 come behind it, of which (1 - psi)(I - 1)/2 shared its own step.
     The work comes in pieces `lumps` times as large as a prompt's share of it, and as much rarer.
     """
-    first = jnp.sum(queue.weights * wait.work_s, axis=0)
-    second = lumps * jnp.sum(queue.weights * wait.work_s**2, axis=0)
+    first = node_sum(queue.weights * wait.work_s)
+    second = lumps * node_sum(queue.weights * wait.work_s**2)
     light = jnp.minimum(queue.rate * first, LARGEST_LOAD)
     psi = wait.full_share
     # Of other ranks' prompts some are under way: half a lump as time meets it.
@@ -154,7 +155,7 @@ class Full(NamedTuple):
     @property
     def mean_s(self) -> Array:
         """Over prompt tokens."""
-        return jnp.sum(self.weights * self.seconds, axis=0)
+        return node_sum(self.weights * self.seconds)
 
 
 def gap_tail(
@@ -167,7 +168,7 @@ def gap_tail(
     the rest gamma with mean rw C/f and second moment (X E[w^2] C/(1-rw^2) + (rw C)^2)/f.
     """
     cycle, psi = wait.cycle_s, wait.full_share
-    tokens = jnp.sum(queue.weights * queue.prompt_tokens, axis=0)
+    tokens = node_sum(queue.weights * queue.prompt_tokens)
     filled = queue.rate * tokens * cycle / queue.chunk_tokens
     some = 1.0 - _none(queue.rate, cycle, wait.cycle_second_s2, d.step_s)
     carrying = jnp.clip(jnp.maximum(filled, (1.0 - psi) * some + psi * filled), 1e-6, 1.0)

@@ -62,7 +62,8 @@ def _price(theta: _Theta, batch: Array) -> Priced:
         steps.append(jnp.asarray(decode_step(s, BATCH_STEP * batch).total_s))
     zero = jnp.zeros_like(decode_s)
     return Priced(
-        decode_s=jnp.stack(steps),
+        # Made before they are joined: a compiler would choose between them element by element.
+        decode_s=jnp.stack(kept(steps)),
         prompt_s=zero[None],
         chunk_flops=zero,
         chunk_bytes=zero,

@@ -9,6 +9,7 @@ from dse.serving.nodes import within_frac
 from dse.serving.outputs import Outputs, outputs_of
 from dse.serving.prompts import Load
 from dse.serving.replica import Flow
+from dse.serving.sums import node_sum
 from dse.serving.tails import Mixture, Tail
 from dse.serving.types import Traffic
 from dse.struct import Scalar, kept
@@ -30,7 +31,7 @@ def latencies(at: Load, found: Flow, ttft_mean_s: Scalar) -> dict[str, Mixture]:
     share = p.weights * p.tokens
     full = Full(
         seconds=p.whole_s / jnp.maximum(p.tokens, 1e-6) * at.pool.chunk_tokens,
-        weights=share / jnp.sum(share, axis=0),
+        weights=share / node_sum(share),
     )
     if at.engine.mixes_phases:
         tpot = no_longer_than(tpot, (d.step_s + full.mean_s) / d.accepted)
@@ -50,8 +51,7 @@ def no_more_than(mixture: Mixture, least_s: Scalar, mean_s: Scalar) -> Mixture:
     above = [part.weight * (part.mean - least_s) for part in mixture]
     base = [part.weight * (part.shift + least_s) for part in mixture]
     more, fixed = (
-        sum((jnp.sum(jnp.asarray(one), axis=0) for one in parts), jnp.zeros(()))
-        for parts in (above, base)
+        sum((node_sum(jnp.asarray(one)) for one in parts), jnp.zeros(())) for parts in (above, base)
     )
     frac = jnp.clip((mean_s - fixed) / jnp.maximum(more, 1e-9), 1e-3, 1.0)
     return tuple(
@@ -71,7 +71,7 @@ def _ttft_tail(traffic: Traffic, found: Flow, mean_s: Scalar) -> Mixture:
     The prompts of a node differ: their own work scatters by its share of their lengths' deviation.
     """
     weights, own, wait = found.prompts.weights, found.own_s, found.wait
-    explained = jnp.sum(weights * own, axis=0) + found.busy * wait.mean_s + found.slot.mean_s
+    explained = node_sum(weights * own) + found.busy * wait.mean_s + found.slot.mean_s
     more = jnp.maximum(mean_s - explained, 0.0)
     scatter = more * more / 3.0
     spread = wait.variance_s2 + scatter
@@ -144,11 +144,11 @@ def whole_tail(ttft: Mixture, tpot: Mixture, outputs: Outputs) -> Mixture:
 
 def _merged(part: Tail) -> Tail:
     """All nodes of a part as one, by their moments above the least shift; [1, ...]."""
-    weight = jnp.sum(jnp.asarray(part.weight), axis=0)
+    weight = node_sum(jnp.asarray(part.weight))
     share = part.weight / jnp.maximum(weight, _LEAST_WEIGHT)
     shift = jnp.min(part.shift, axis=0)
-    centre = jnp.sum(share * (part.shift + part.mean), axis=0)
+    centre = node_sum(share * (part.shift + part.mean))
     off = part.shift + part.mean - centre
-    spread = jnp.sum(share * (part.variance + off * off), axis=0)
+    spread = node_sum(share * (part.variance + off * off))
     mean = jnp.maximum(centre - shift, _LEAST_WEIGHT)
     return Tail(weight[None], shift[None], mean[None], spread[None])

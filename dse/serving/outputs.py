@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.serving.nodes import along
+from dse.serving.sums import node_sum
 from dse.serving.types import Traffic
 from dse.struct import Array, Scalar
 
@@ -28,7 +29,7 @@ def outputs_of(traffic: Traffic, like: Array) -> Outputs:
     weights = along(jnp.asarray(traffic.spread.output_weights), like) + 0.0 * like
     gaps = factors * traffic.osl_tokens - 1.0
     weights = weights * jnp.clip(gaps / _LEAST_GAPS, 0.0, 1.0)
-    total = jnp.maximum(jnp.sum(weights, axis=0), 1e-9)
+    total = jnp.maximum(node_sum(weights), 1e-9)
     mean = jnp.maximum(traffic.gaps, 1e-3)
     overlap = traffic.spread.output_overlap_frac
     return Outputs(jnp.maximum(gaps, _LEAST_GAPS), weights / total, mean, overlap)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from dse.serving.prefill_first import prefill_first_wait
 from dse.serving.queue import LARGEST_LOAD, Queue
+from dse.serving.sums import node_sum
 from dse.struct import Array, Scalar
 
 _HALVINGS = 18
@@ -54,7 +55,7 @@ class Stream(NamedTuple):
 
 def load_of(stream: Stream, servers: Scalar) -> Array:
     """rho = X E[s] / c, kept below 1."""
-    mean = jnp.sum(stream.weights * stream.service_s, axis=0)
+    mean = node_sum(stream.weights * stream.service_s)
     return jnp.clip(stream.rate * mean / servers, _TINY, LARGEST_LOAD)
 
 
@@ -64,11 +65,11 @@ def mean_wait(stream: Stream, servers: Scalar) -> Array:
     c' = c / (1 + (ca^2 - 1) beta) servers as a bursty stream finds them, beta = E[min(s,s')]/E[s].
     """
     rho = load_of(stream, servers)
-    mean = jnp.sum(stream.weights * stream.service_s, axis=0)
+    mean = node_sum(stream.weights * stream.service_s)
     # Of relative times: the fourth power of seconds, which a derivative of seconds squared over
     # seconds squared needs, leaves the range of single precision.
     relative = stream.service_s / mean
-    cs2 = jnp.maximum(jnp.sum(stream.weights * relative * relative, axis=0) - 1.0, 0.0)
+    cs2 = jnp.maximum(node_sum(stream.weights * relative * relative) - 1.0, 0.0)
     peaked = jnp.maximum(1.0 + (stream.dispersion - 1.0) * stream.overlap_frac, 0.1)
     power = jnp.sqrt(2.0 * (servers / peaked + 1.0)) - 1.0
     queued = jnp.exp(power * jnp.log(rho)) / (1.0 - rho)
@@ -81,7 +82,7 @@ def decay_rate(stream: Stream, servers: Scalar) -> Array:
     For Poisson arrivals that is X (E[e^(theta s/c)] - 1) = theta. Bisection of a fixed length in
     units of c/E[s]; differentiable through the last, regularized Newton step.
     """
-    mean = jnp.sum(stream.weights * stream.service_s, axis=0)
+    mean = node_sum(stream.weights * stream.service_s)
     unit = servers / mean
     relative = stream.service_s / mean
     rho = load_of(stream, servers)
@@ -90,7 +91,7 @@ def decay_rate(stream: Stream, servers: Scalar) -> Array:
     def excess(x: Array) -> Array:
         exponent = jnp.minimum(x * relative, _LARGEST_EXPONENT)
         largest = jnp.max(exponent, axis=0)
-        grown = largest + jnp.log(jnp.sum(stream.weights * jnp.exp(exponent - largest), axis=0))
+        grown = largest + jnp.log(node_sum(stream.weights * jnp.exp(exponent - largest)))
         return grown - jnp.log1p(x * bursts / rho) / bursts
 
     def narrow(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -126,7 +127,7 @@ def in_batches(
     for the others of its own. Of c workers the first to finish takes it: the residual divides by c,
     and the chance that all are busy is rho^(sqrt(2 (c + 1)) - 1).
     """
-    work = jnp.sum(stream.weights * stream.service_s, axis=0)
+    work = node_sum(stream.weights * stream.service_s)
     queue = Queue(
         rate=stream.rate / servers,
         step_s=_IDLE_FRAC * (fixed_s + work),

@@ -10,6 +10,7 @@ from dse.cost.types import Engine, Pool
 from dse.serving.nodes import along, at_length, at_nodes, beyond_tangent
 from dse.serving.sharing import Pieces, pieces, shared_where_first, shared_where_mixed
 from dse.serving.slots import Slots
+from dse.serving.sums import node_sum
 from dse.serving.types import Traffic
 from dse.struct import Array
 
@@ -74,7 +75,7 @@ def prompts_of(at: Load, finished: Array) -> Prompts:
         fixed = jnp.clip(intercept, 0.0, 0.95 * jnp.min(whole, axis=0))
     tokens = along(factors, at.batch) * traffic.new_prompt_tokens
     of = pieces(ranks, weights, tokens, budget_tokens(at) / ranks)
-    work = jnp.sum(weights * (whole - fixed), axis=0)
+    work = node_sum(weights * (whole - fixed))
     shared = shared_where_mixed if at.engine.mixes_phases else shared_where_first
     found = shared(of, at.decode[0], work, finished)
     share = with_experts(pool, found.frac, spread) / alone

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from dse.serving.sums import node_sum
 from dse.serving.tails import normal_cdf, normal_density
 from dse.struct import Array, Scalar
 
@@ -80,7 +81,7 @@ def in_seconds(wait: Wait, unit: Array) -> Wait:
 
 def over(weights: Scalar, values: Scalar) -> Array:
     """Mean over the nodes of prompt length."""
-    return jnp.sum(weights * values, axis=0)
+    return node_sum(weights * values)
 
 
 def visits(y: Scalar, spread: Scalar) -> Array:

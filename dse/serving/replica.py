@@ -23,6 +23,7 @@ from dse.serving.queue import LARGEST_LOAD, Queue, Wait
 from dse.serving.sharing import shared_frac
 from dse.serving.slots import Slots, SlotWait, slot_wait
 from dse.serving.speculative import accepted_length, accepted_variance
+from dse.serving.sums import node_sum
 from dse.serving.types import CLOSED, FULL, Traffic
 from dse.serving.waiting import in_step
 from dse.struct import Array, Scalar, kept
@@ -62,10 +63,10 @@ def clients_of(traffic: Traffic, pool: Pool, slots: Slots) -> Scalar:
 
 def _open_rate(at: Load, p: Prompts, steps: Array, decode_s: Array, budget: Array) -> Array:
     """X at which B requests decode: B = X n E[gap](X), n steps a request; bracketed secants."""
-    work = jnp.sum(p.weights * p.work_s, axis=0)
+    work = node_sum(p.weights * p.work_s)
     if at.engine.mixes_phases:
         return at.batch / (steps * decode_s + at.batch * work)
-    extra = jnp.maximum(jnp.sum(p.weights * p.tokens, axis=0) / budget - 1.0, 0.0)
+    extra = jnp.maximum(node_sum(p.weights * p.tokens) / budget - 1.0, 0.0)
     work = work + extra * p.fixed_s
 
     def miss(rate: Array) -> Array:
@@ -104,11 +105,11 @@ def _dispersion(at: Load, requests: Array) -> Array:
 
 
 def _queue(at: Load, p: Prompts, rate: Array, decode_s: Array, budget: Array) -> tuple[Queue, Wait]:
-    work = jnp.sum(p.weights * p.work_s, axis=0)
+    work = node_sum(p.weights * p.work_s)
     light = jnp.minimum(rate * work, LARGEST_LOAD)
     # Three times as long as the queue remembers, in steps as arrivals see them, E[C^2]/E[C], first
     # without bursts and then with those of that time.
-    second = jnp.sum(p.weights * p.work_s**2, axis=0)
+    second = node_sum(p.weights * p.work_s**2)
     dispersion = jnp.ones(())
     for _ in range(2):
         lumps = rate * (second + (dispersion - 1.0) * work * work) / (1.0 - light * light)
@@ -160,7 +161,7 @@ def flow(at: Load) -> Flow:
     accepted = accepted_length(pool.draft_tokens, engine.draft_acceptance_frac)
     p, decode_s = kept((prompts_of(at, at.batch * accepted / gaps), at.decode[0]))
     budget = budget_tokens(at)
-    alone_s = jnp.sum(p.weights * p.whole_s, axis=0)
+    alone_s = node_sum(p.weights * p.whole_s)
     whole_s = (alone_s + p.beside_s) * p.shared_frac
     share, others, wave_s = jnp.zeros(()), jnp.ones(()), jnp.zeros(())
     if traffic.is_open:
@@ -184,7 +185,7 @@ def flow(at: Load) -> Flow:
     if traffic.is_open:
         own = own + spilled(queue, wait, decode_s if engine.mixes_phases else p.fixed_s)
     own = kept(own)
-    own_mean = jnp.sum(p.weights * own, axis=0)
+    own_mean = node_sum(p.weights * own)
     # A prompt waits for the step in progress; with nobody there is none.
     busy = others * (1.0 - share) * -jnp.expm1(-(at.batch + rate * own_mean))
     decoding = _decoding(at, decode_s, accepted, rate)
@@ -197,14 +198,14 @@ def flow(at: Load) -> Flow:
         variance = batch_variance(decoding, outputs, rate, met)
         before = rate * own_mean
         slot = slot_wait(decoding, variance, rate, before, at.slots, whole_s, traffic, outputs)
-    filling = jnp.sum(p.weights * p.tokens, axis=0) / budget
+    filling = node_sum(p.weights * p.tokens) / budget
     in_steps = filling * (decode_s if engine.mixes_phases else p.fixed_s)
     return Flow(
         rate=rate,
         tpot_s=tpot_s,
         ttft_s=own_mean + busy * wait.mean_s + 0.5 * share * wave_s + slot.mean_s,
         longest_gap_s=decode_s + jnp.max(p.whole_s / p.chunks, axis=0),
-        fill=rate * (jnp.sum(p.weights * p.work_s, axis=0) + in_steps),
+        fill=rate * (node_sum(p.weights * p.work_s) + in_steps),
         wait=wait,
         queue=queue,
         own_s=own,

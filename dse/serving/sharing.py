@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from dse.serving.sums import node_sum
 from dse.smooth import padded, power_sum
 from dse.struct import Array, Scalar
 
@@ -56,8 +57,8 @@ class Pieces(NamedTuple):
 def pieces(groups: Scalar, weights: Array, tokens: Array, budget: Scalar) -> Pieces:
     """Pieces of prompts by nodes [J] of their length."""
     cut = jnp.minimum(tokens, budget)
-    mean = jnp.sum(weights * tokens, axis=0)
-    piece = jnp.sum(weights * tokens * cut, axis=0) / mean
+    mean = node_sum(weights * tokens)
+    piece = node_sum(weights * tokens * cut) / mean
     return Pieces(groups, mean, piece, budget + 0.0 * mean)
 
 
@@ -109,10 +110,11 @@ def _busy_log(groups: Scalar, decode_s: Array, work_s: Array, finished: Array) -
     k = groups
     ratio = jnp.log(jnp.maximum(finished * work_s / (k * decode_s), 1e-9))
 
-    # log(1 - e^-y) + k y = log(n W/(k V)), concave; Newton from below.
+    # log(1 - e^-y) + k y = log(n W/(k V)), concave; of slope k + 1/(e^y - 1). From below.
     def nearer(_: Array, y: Array) -> Array:
-        miss = jnp.log(-jnp.expm1(-y)) + k * y - ratio
-        return jnp.maximum(y - miss / (k + 1.0 / jnp.expm1(y)), 0.05 * y)
+        share = -jnp.expm1(-y)
+        miss = jnp.log(share) + k * y - ratio
+        return jnp.maximum(y - miss / (k + (1.0 / share - 1.0)), 0.05 * y)
 
     start = jnp.exp(jnp.minimum(ratio, 0.0)) / (1.0 + k)
     y: Array = jax.lax.fori_loop(0, 6, nearer, start)

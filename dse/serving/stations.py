@@ -17,6 +17,7 @@ from dse.serving.colocated import chunk_load, chunks, decode_load
 from dse.serving.nodes import along, at_nodes, at_points, through_points
 from dse.serving.sharing import Pieces, shared_frac
 from dse.serving.slots import Slots
+from dse.serving.sums import node_sum
 from dse.serving.types import Limits, Traffic
 from dse.serving.waiting import batching
 from dse.struct import Array, Scalar
@@ -164,15 +165,15 @@ def _unevenness(s: Setting, at: Front, weights: Array, tokens: Array, work: Arra
     a_rank = jnp.minimum(pool.max_batch / pool.dp, pool.chunk_tokens / s.traffic.new_prompt_tokens)
     cut = jnp.minimum(1.0, pool.chunk_tokens / tokens)
     # Any unit of time does: squares of long seconds are not differentiable in single precision.
-    work = work / jax.lax.stop_gradient(jnp.sum(weights * work, axis=0))
-    mean = jnp.sum(weights * work, axis=0)
+    work = work / jax.lax.stop_gradient(node_sum(weights * work))
+    mean = node_sum(weights * work)
     of = Pieces(
         groups=pool.dp,
         tokens=mean,
-        piece=jnp.sum(weights * work * work * cut, axis=0) / mean,
+        piece=node_sum(weights * work * work * cut) / mean,
         budget=pool.chunk_tokens
-        * jnp.sum(weights * work * work, axis=0)
-        / jnp.sum(weights * work * tokens, axis=0),
+        * node_sum(weights * work * work)
+        / node_sum(weights * work * tokens),
     )
     share = shared_frac(of, pool.dp * jnp.maximum(a_rank, 1.0))
     spread = middle(at.experts_frac)
@@ -181,7 +182,7 @@ def _unevenness(s: Setting, at: Front, weights: Array, tokens: Array, work: Arra
 
 def mean_over(at: Lengths, values: Array) -> Array:
     """Mean over prompts of a quantity [J] by their length."""
-    return jnp.sum(at.weights * values, axis=0)
+    return node_sum(at.weights * values)
 
 
 def middle(priced: Array) -> Array:

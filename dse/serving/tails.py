@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dse.serving.sums import node_sum
 from dse.struct import Array, Scalar, struct
 
 _TINY = 1e-12
@@ -70,7 +71,7 @@ Mixture = tuple[Tail, ...]
 def exceed(mixture: Mixture, t: Scalar) -> Array:
     """P(T > t)."""
     chances = [
-        jnp.sum(part.weight * gamma_tail(t - part.shift, part.mean, part.variance), axis=0)
+        node_sum(part.weight * gamma_tail(t - part.shift, part.mean, part.variance))
         for part in mixture
     ]
     return jnp.asarray(sum(chances[1:], chances[0]))
@@ -78,7 +79,7 @@ def exceed(mixture: Mixture, t: Scalar) -> Array:
 
 def mean_of(mixture: Mixture) -> Array:
     """E[T] of the mixture, seconds."""
-    parts = [jnp.sum(part.weight * (part.shift + part.mean), axis=0) for part in mixture]
+    parts = [node_sum(part.weight * (part.shift + part.mean)) for part in mixture]
     return jnp.asarray(sum(parts[1:], parts[0]))
 
 
@@ -88,7 +89,7 @@ def variance_of(mixture: Mixture) -> Array:
     parts = []
     for part in mixture:
         off = part.shift + part.mean - centre
-        parts.append(jnp.sum(part.weight * (part.variance + off * off), axis=0))
+        parts.append(node_sum(part.weight * (part.variance + off * off)))
     return jnp.asarray(sum(parts[1:], parts[0]))
 
 

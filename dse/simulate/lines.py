@@ -9,9 +9,9 @@ import numpy as np
 
 from dse.cost.memory import Memory
 from dse.cost.transfer import Route, Transfer, transfer
-from dse.cost.types import Engine, Pool
+from dse.cost.types import Engine, Model, Pool
 from dse.errors import InfeasibleError
-from dse.search import interpret
+from dse.search.programs import of_any_number, program_of
 from dse.serving.evaluate import accounts, effective
 from dse.serving.types import Deployment, System
 from dse.simulate.channel import Channel, Streaming
@@ -104,13 +104,14 @@ class _Seen(NamedTuple):
     system: System
 
 
-def _seen(system: System, design: Deployment) -> _Seen:
-    def look(one: System, at: Deployment) -> _Seen:
-        return _Seen(*accounts(one, at), effective(one, at))
+def _look(system: System, design: Deployment) -> _Seen:
+    return _Seen(*accounts(system, design), effective(system, design))
 
+
+def _seen(system: System, design: Deployment) -> _Seen:
     narrow = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), (system, design))
-    jaxpr, structure = interpret.trace(look, *narrow)
-    found: _Seen = jax.tree.unflatten(structure, interpret.run(jaxpr, *narrow))
+    program = program_of(_look, narrow)
+    found: _Seen = jax.tree.unflatten(program.structure, program.run(*narrow))
     return found
 
 
@@ -144,19 +145,22 @@ def _station(
     )
 
 
+def _moved(model: Model, route: Route, engine: Engine, tokens: Any) -> Transfer:
+    return transfer(model, route, engine, tokens)
+
+
 def channel_of(system: System, design: Deployment, longest_tokens: float) -> Channel:
     """The links of a two-pool deployment, by the cost model's transfer."""
     engine, model = system.source_engine, system.model
     prefill, decode = (jax.tree.map(number, pool) for pool in (design.prefill, design.decode))
     fabric = tuple(number(one) for one in design.fabric)
 
-    def moved(tokens: Any) -> Transfer:
-        route = Route(prefill, decode, system.source, system.sink, fabric, system.link)  # type: ignore[arg-type]
-        return transfer(model, route, engine, tokens)
-
+    route = Route(prefill, decode, system.source, system.sink, fabric, system.link)  # type: ignore[arg-type]
     tokens = nodes(1.0, longest_tokens, _SIZE_RATIO)
-    jaxpr, _ = interpret.trace(moved, tokens)
-    columns = [np.broadcast_to(one, tokens.shape) for one in interpret.run(jaxpr, tokens)]
+    given = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), (model, route, engine))
+    program = program_of(_moved, (*given, of_any_number(tokens)))
+    found = program.run(*given, tokens, size=len(tokens))
+    columns = [np.broadcast_to(one, tokens.shape) for one in found]
     _, fixed, payload, parallel = columns
     fixed_s, payload_s = Curve(tokens, fixed), Curve(tokens, payload)
     stages = number(design.prefill.pp)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dse.cost.law import Kernel
 from dse.cost.step import layer_kernels, step, step_kernels
 from dse.cost.types import DecodeLoad, Engine, Model, Pool, PrefillLoad, Target
-from dse.search import interpret
+from dse.search.programs import program_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,8 +33,6 @@ _CACHE_KERNELS = (
 # also part of.
 CACHES, DRAFT_CACHES, DRAFT_HEAD = "caches", "draft_caches", "draft_head"
 PARTS = (CACHES, DRAFT_CACHES, DRAFT_HEAD)
-
-_traced: dict[Any, Any] = {}
 
 
 class Served(NamedTuple):
@@ -145,12 +143,9 @@ def _block(
     n = len(columns[0])
     padded = [np.concatenate([one, np.repeat(one[-1:], _BLOCK - n)]) for one in columns]
     wide = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), of)
-    shapes = tuple(leaf.shape for leaf in jax.tree.leaves(wide))
-    key = (function.__name__, jax.tree.structure(wide), shapes)
-    if key not in _traced:
-        _traced[key] = interpret.trace(function, wide, *padded)
-    jaxpr, structure = _traced[key]
-    found: dict[str, Any] = jax.tree.unflatten(structure, interpret.run(jaxpr, wide, *padded))
+    given = (wide, *padded)
+    program = program_of(function, given)
+    found: dict[str, Any] = jax.tree.unflatten(program.structure, program.run(*given))
     return {
         name: np.broadcast_to(np.asarray(value), (_BLOCK,))[:n] for name, value in found.items()
     }

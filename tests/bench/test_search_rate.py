@@ -6,28 +6,15 @@ the roofline is measured beside the rate that it bounds.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from dse.grid.operations import Work, work_of
 from dse.lower.study import Problem, lower_study
 from dse.search import enumerate as search
-from dse.space.designs import layout
 from dse.spec.study import load_study
-
-N = 32_768
-CHAIN = 64
-LOOPS = 50
-WORKERS = os.cpu_count() or 1
+from tests.bench.measured import roofline, work_per_design
 
 STUDY = """
 study: bench
@@ -50,58 +37,6 @@ MODELS = {"dense": ("Llama-3.1-8B", "[1]"), "experts": ("DeepSeek-V3", "[1, 2, 4
 TARGETS_PER_S = {"dense": 2e6, "experts": 0.5e6}
 
 
-class Roofline(NamedTuple):
-    """Operations per second of all cores together, in float32."""
-
-    flops_per_s: float
-    transcendentals_per_s: float
-
-    def seconds(self, work: Work) -> float:
-        """The least time of some work, if nothing overlaps."""
-        return work.flops / self.flops_per_s + work.transcendentals / self.transcendentals_per_s
-
-
-def rate_on_all_cores(run: Callable[[], Any], amount: float) -> float:
-    """The best of five: every core runs the same work at the same time."""
-    run()
-    best = 0.0
-    with ThreadPoolExecutor(WORKERS) as pool:
-        for _ in range(5):
-            start = time.perf_counter()
-            list(pool.map(lambda _: run(), range(WORKERS)))
-            best = max(best, WORKERS * amount / (time.perf_counter() - start))
-    return best
-
-
-@cache
-def roofline() -> Roofline:
-    """Chains of multiply-adds and of exp and log, each compiled by XLA into one fused loop."""
-
-    @jax.jit
-    def additions(x: jax.Array) -> jax.Array:
-        def body(_: int, y: jax.Array) -> jax.Array:
-            for _ in range(CHAIN):
-                y = y * 0.999 + 0.001
-            return y
-
-        return jax.lax.fori_loop(0, LOOPS, body, x)
-
-    @jax.jit
-    def exponentials(x: jax.Array) -> jax.Array:
-        def body(_: int, y: jax.Array) -> jax.Array:
-            for _ in range(4):
-                y = jnp.exp(jnp.log(y))
-            return y
-
-        return jax.lax.fori_loop(0, LOOPS, body, x)
-
-    x = jnp.linspace(1.0, 2.0, N, dtype=jnp.float32)
-    return Roofline(
-        rate_on_all_cores(lambda: additions(x).block_until_ready(), 2.0 * CHAIN * LOOPS * N),
-        rate_on_all_cores(lambda: exponentials(x).block_until_ready(), 8.0 * LOOPS * N),
-    )
-
-
 def problem_of(kind: str, chunks: int = 16_384) -> Problem:
     model, ep = MODELS[kind]
     [(_, [problem])] = lower_study(
@@ -110,27 +45,12 @@ def problem_of(kind: str, chunks: int = 16_384) -> Problem:
     return problem
 
 
-def work_per_design(problem: Problem) -> Work:
-    """Operations of one row of the search over its designs, loops counted as they run."""
-    cut = layout(problem.grid, search.longest_row(problem))
-    system, tables = jax.tree.map(
-        lambda leaf: np.asarray(leaf, np.float32), (problem.system, problem.tables)
-    )
-    jaxpr = jax.make_jaxpr(
-        lambda s, t, row: search.price_row(s, t, jnp.float32(1.0), row, cut, problem.goal.metric)
-    )(system, tables, np.int32(0))
-    work = work_of(jaxpr)
-    return Work(work.flops / cut.n_columns, work.transcendentals / cut.n_columns)
-
-
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_enumeration_rate(kind: str, benchmark: Any) -> None:
     problem = problem_of(kind)
     size = problem.grid.size
-    search.enumerate_designs(problem, workers=WORKERS)
-    benchmark.pedantic(
-        search.enumerate_designs, (problem,), {"workers": WORKERS}, rounds=5, iterations=1
-    )
+    search.enumerate_designs(problem)
+    benchmark.pedantic(search.enumerate_designs, (problem,), rounds=5, iterations=1)
     rate = size / benchmark.stats.stats.min
     work, machine = work_per_design(problem), roofline()
     share = rate * machine.seconds(work)
@@ -157,14 +77,12 @@ def test_enumeration_rate(kind: str, benchmark: Any) -> None:
 def test_the_cost_of_a_design_does_not_grow_with_the_grid(benchmark: Any) -> None:
     small, large = problem_of("dense", 4_096), problem_of("dense", 65_536)
     for problem in (small, large):
-        search.enumerate_designs(problem, workers=WORKERS)
+        search.enumerate_designs(problem)
     start = time.perf_counter()
     for _ in range(5):
-        search.enumerate_designs(small, workers=WORKERS)
+        search.enumerate_designs(small)
     small_s = (time.perf_counter() - start) / 5 / small.grid.size
-    benchmark.pedantic(
-        search.enumerate_designs, (large,), {"workers": WORKERS}, rounds=2, iterations=1
-    )
+    benchmark.pedantic(search.enumerate_designs, (large,), rounds=2, iterations=1)
     large_s = benchmark.stats.stats.min / large.grid.size
     benchmark.extra_info.update(small_s=small_s, large_s=large_s)
     print(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib import get_cachedir
 
 import dse
 from dse.cli import run as command
@@ -197,22 +199,36 @@ def test_interrupt_keeps_what_was_finished(study: Path, tmp_path: Path) -> None:
     big.write_text(
         STUDY + "  chunk_tokens: {range: [64, 8192, 8]}\n  replicas: {range: [1, 1024]}\n"
     )
-    home = str(Path(dse.__file__).parents[1])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dse", "run", str(big), "--out", str(tmp_path / "out")],
-        env={"PYTHONPATH": home, "PATH": "", "HOME": str(tmp_path), "JAX_PLATFORMS": "cpu"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # Where the tests run in the background of a shell, Ctrl-C is ignored and that is inherited.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
-    time.sleep(12.0)
-    process.send_signal(signal.SIGINT)
+    variables = {
+        "PYTHONPATH": str(Path(dse.__file__).parents[1]),
+        "PATH": "",
+        "HOME": str(tmp_path),
+        "JAX_PLATFORMS": "cpu",
+        "JAX_LOG_COMPILES": "1",  # says when the search has its program and begins
+        "XLA_FLAGS": os.environ["XLA_FLAGS"],
+        "MPLCONFIGDIR": get_cachedir(),  # a list of fonts takes seconds to make
+    }
+    said = tmp_path / "err.txt"
+    with said.open("w") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dse", "run", str(big), "--out", str(tmp_path / "out")],
+            env=variables,
+            stdout=subprocess.DEVNULL,
+            stderr=stream,
+            # Where the tests run in the background of a shell, Ctrl-C is ignored and that is
+            # inherited.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        )
     try:
-        _, err = process.communicate(timeout=120)
+        deadline = time.monotonic() + 60.0
+        while "Finished XLA compilation" not in said.read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=120)
     finally:
         process.kill()
+    err = said.read_text()
     assert process.returncode == 130, err
     assert "interrupted" in err
     assert "Traceback" not in err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import jax
 import pytest
 
 from dse.cli.cache import cache_folder, is_writable, use_compilation_cache
+from dse.search import program_store
 from dse.spec.schema import SPECS
 
 Run = Callable[..., Any]
@@ -80,15 +81,42 @@ def test_cache_folder_follows_the_environment(
     assert is_writable(cache_folder())
 
 
-def test_compiled_programs_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+@pytest.fixture
+def jax_settings() -> Iterator[None]:
+    """Those of the cache, put back afterwards."""
+    names = (
+        "jax_compilation_cache_dir",
+        "jax_persistent_cache_min_compile_time_secs",
+        "jax_enable_compilation_cache",
+    )
     before = {name: getattr(jax.config, name) for name in names}
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_programs_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jax_settings: None, on: bool
+) -> None:
+    monkeypatch.setattr(program_store, "_folder", None)
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     monkeypatch.setenv("DSE_CACHE_DIR", str(tmp_path / "cache"))
-    try:
-        use_compilation_cache()
-        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "cache")
-        assert (tmp_path / "cache").is_dir()
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
+    jax.config.update("jax_enable_compilation_cache", on)
+    use_compilation_cache()
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "cache")
+    assert (tmp_path / "cache").is_dir()
+    program_store.save("a key", "part", "it")
+    assert program_store.load("a key", "part") == ("it" if on else None)
+    assert (tmp_path / "cache" / "programs").exists() == on
+
+
+def test_programs_are_made_each_time_where_none_can_be_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jax_settings: None
+) -> None:
+    monkeypatch.setattr(program_store, "_folder", None)
+    (tmp_path / "occupied").write_text("")
+    monkeypatch.setenv("DSE_CACHE_DIR", str(tmp_path / "occupied" / "below"))
+    use_compilation_cache()
+    program_store.save("a key", "part", "it")
+    assert program_store.load("a key", "part") is None

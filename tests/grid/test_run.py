@@ -17,11 +17,11 @@ import pytest
 from dse.errors import DseError
 from dse.grid import checkpoint, run
 from dse.grid.checkpoint import CheckpointError
-from dse.grid.devices import whole_machine
 from dse.grid.document import GridResult
 from dse.lower.study import lower_study
 from dse.report.atomic import WriteError
 from dse.search.exact import score_designs
+from dse.search.sharded import whole_machine
 from dse.serving.reasons import Reason
 from dse.spec.grid import GridSpec
 from dse.spec.load import load_spec
@@ -219,6 +219,33 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(
     (tmp_path / "file").write_text("")
     with pytest.raises(WriteError, match="cannot write"):
         run.price(ran.grid, whole_machine(), tmp_path / "file" / "inside")
+
+
+@pytest.mark.slow
+def test_where_nothing_is_feasible_a_second_pass_names_the_nearest(tmp_path: Path) -> None:
+    hopeless = copy.deepcopy(STUDY)
+    hopeless["objective"]["promises"] = {"ttft_mean": "1 ms"}
+    spec = load_spec(GridSpec, {"axes": {"workload.isl.mean": [512, 2048]}})
+    grid = run.prepare(load_study(hopeless), spec)
+    outcome = run.price(grid, whole_machine(), tmp_path)
+    [held] = outcome.held
+    assert held.found.feasible == 0
+    assert held.next_missed == grid.whole.plans[0].n_blocks
+    wanted: dict[int, float] = {}
+    for scenario in range(2):
+        scored = score_designs(grid.whole.parts[0].problem(scenario), range(18))
+        for reason, miss in zip(scored.reason.tolist(), scored.miss.tolist(), strict=True):
+            wanted[reason] = min(miss, wanted.get(reason, np.inf))
+    assert held.found.misses.keys() == wanted.keys()
+    for reason, (score, _) in held.found.misses.items():
+        assert -score == pytest.approx(wanted[reason], rel=1e-3)
+    nearest = GridResult(grid, outcome).nearest
+    assert nearest is not None
+    assert nearest["what_if"] == {"workload.isl.mean": "512"}
+    # Resumed, it has nothing left to price and says the same.
+    again = run.price(grid, whole_machine(), tmp_path)
+    assert again.priced == 0
+    assert again.held[0].found == held.found
 
 
 def test_all_designs_need_a_folder(ran: Ran) -> None:

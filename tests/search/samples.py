@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from dse.lower.study import Problem, lower_study
-from dse.search import enumerate as search
+from dse.search import sharded
 from dse.spec.study import load_study
 
 # Without fusion XLA compiles several times faster; the numbers are those of the same operations.
@@ -16,7 +16,7 @@ QUICK: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
 }
 QUICK_LAUNCH = jax.jit(
-    search.launch_rows, static_argnames=("cut", "metric"), compiler_options=QUICK
+    sharded.launch_blocks, static_argnames=("blocks", "mesh"), compiler_options=QUICK
 )
 
 SMALL = """

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from dse.errors import DseError
 from dse.lower.study import Problem
@@ -20,11 +26,12 @@ from dse.search import exact as exact_search
 from dse.search import interpret
 from dse.search.exact import price_designs
 from dse.search.found import Found
+from dse.search.sharded import narrowed
 from dse.serving.evaluate import evaluate
-from dse.space.designs import Layout, digit_arrays, gathered
+from dse.space.designs import Layout, digit_arrays, gathered, layout
 from dse.space.grid import Axis, Grid
 from dse.struct import replace
-from tests.search.samples import QUICK_LAUNCH, problem_of
+from tests.search.samples import QUICK_LAUNCH, SMALL, problem_of
 from tests.support import interpreted_single
 
 
@@ -98,20 +105,24 @@ def test_float64_agrees_with_the_search(problem: Problem) -> None:
         assert value == pytest.approx(metric[index], rel=1e-4)
 
 
+def _after(blocks: Any, leaves: Any, first: Any, i: Any, state: Any) -> Any:
+    return blocks.after(state, leaves, first + i)
+
+
 def test_the_cut_does_not_matter(problem: Problem) -> None:
     cuts: list[Layout] = []
 
-    def launch(*args: Any, cut: Layout, metric: str) -> Any:
+    def launch(leaves: Any, firsts: Any, counts: Any, *, blocks: Any, mesh: Any) -> Any:
         """The same program in its own precision, run by numpy: no second one to compile."""
-        cuts.append(cut)
+        cuts.append(blocks.cut)
 
-        def rows(system: Any, tables: Any, sign: Any, *span: Any) -> Any:
-            first_row, n_rows = (jnp.asarray(number, jnp.int32) for number in span)
-            return search.launch_rows(
-                system, tables, sign, first_row, n_rows, cut=cut, metric=metric
-            )
+        def rows(leaves: Any, *span: Any) -> Any:
+            first, n = (jnp.asarray(number, jnp.int32) for number in span)
+            body = partial(_after, blocks, leaves, first)
+            return jax.lax.fori_loop(0, n, body, blocks.start())
 
-        return interpreted_single(rows)(*args)
+        found = interpreted_single(rows)(leaves, firsts[0], counts[0])
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "launch", launch)
@@ -123,8 +134,56 @@ def test_the_cut_does_not_matter(problem: Problem) -> None:
     assert part.front.keys() == whole.front.keys()
     for key, (value, _) in part.front.items():
         assert value == pytest.approx(whole.front[key][0], rel=1e-4)
-    for reason, (miss, _) in part.misses.items():
-        assert miss == pytest.approx(whole.misses[reason][0], rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def hopeless() -> Problem:
+    """Nothing keeps the promise; some designs lack memory, the others are too slow."""
+    return problem_of(SMALL.replace("tpot_mean: 30 ms", "tpot_mean: 2 ms"))
+
+
+def test_where_nothing_is_feasible_the_nearest_misses_are_priced(hopeless: Problem) -> None:
+    found = enumerated(hopeless)
+    exact = search.interpret_designs(hopeless)
+    assert not found.feasible
+    assert not found.interrupted
+    assert found.evaluated == hopeless.grid.size
+    assert found.misses.keys() == exact.misses.keys()
+    for reason, (miss, _) in exact.misses.items():
+        assert found.misses[reason][0] == pytest.approx(miss, rel=1e-3)
+    assert found.nearest is not None
+
+
+def test_where_something_is_feasible_no_miss_is_priced(problem: Problem) -> None:
+    assert not enumerated(problem).misses
+
+
+def test_the_first_program_inverts_no_percentile() -> None:
+    late = problem_of(SMALL.replace("ttft_mean: 300 ms, tpot_mean", "ttft_p99: 1 s, tpot_p99"))
+    cut = layout(late.grid, 512)
+    leaves = narrowed((late.system, late.tables, late.goal.sign))
+
+    def loops(blocks: Any) -> int:
+        traced = jax.make_jaxpr(partial(blocks.after, blocks.start()))(leaves, np.int32(0)).jaxpr
+        needed, _ = dce_jaxpr(traced, [True] * len(traced.outvars))
+        return str(needed).count("while[") + str(needed).count("scan[")
+
+    # Two promises on percentiles: a search for each, which only their misses need.
+    assert loops(search.MissedRows(cut)) == loops(search.Rows(cut, late.goal.metric)) + 2
+
+
+def test_interrupted_before_anything_feasible_it_still_names_a_near_miss(
+    hopeless: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_DESIGNS_PER_LAUNCH", 512)
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    found = enumerated(hopeless, workers=1, progress=stop)
+    assert found.interrupted
+    assert found.evaluated < hopeless.grid.size
+    assert found.nearest is not None
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -133,6 +192,34 @@ def test_workers_do_not_matter(problem: Problem, workers: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "_DESIGNS_PER_LAUNCH", 512)
         assert enumerated(problem, workers=workers) == once
+
+
+SEVERAL = """
+import json
+from dse.search import enumerate as search
+from tests.search.samples import problem_of
+import jax
+search._DESIGNS_PER_LAUNCH = 512
+found = search.enumerate_designs(problem_of(), longest=512)
+print(json.dumps([jax.device_count(), found.top, sorted(found.front), dict(found.counts)]))
+"""
+
+
+@pytest.mark.slow
+def test_devices_do_not_matter(problem: Problem) -> None:
+    home = Path(__file__).parents[2]
+    variables = {"JAX_NUM_CPU_DEVICES": "3", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(home)}
+    command = [sys.executable, "-c", SEVERAL]
+    ran = subprocess.run(
+        command, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    n_devices, top, front, counts = json.loads(ran.stdout)
+    one = enumerated(problem)
+    assert n_devices == 3
+    assert counts == {str(reason): n for reason, n in one.counts.items()}
+    assert front == sorted(one.front)
+    assert [score for score, _ in top] == pytest.approx([s for s, _ in one.top], rel=1e-4)
 
 
 def test_interpretation_finds_the_same(problem: Problem) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import jax
@@ -11,11 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.search.found import BINS, TOP, Found, bin_of, merged, reduced, stage
-from dse.search.reduce import Row, absorb, nothing, unpacked
+from dse.search.reduce import (
+    Missed,
+    Row,
+    absorb,
+    absorb_missed,
+    nothing,
+    nothing_missed,
+    unpacked,
+    unpacked_misses,
+)
 from dse.serving.reasons import Reason
 from dse.space.designs import Layout
 
-absorbed = jax.jit(absorb)
+absorbed, absorbed_missed = jax.jit(absorb), jax.jit(absorb_missed)
 
 
 def figures(n: int, seed: int, ties: int) -> dict[str, np.ndarray]:
@@ -60,14 +70,17 @@ def test_the_device_reduces_as_numpy_does(seed: int, ties: int) -> None:
     n = 900
     data = figures(n, seed, ties)
     cut = Layout((9, 100), 1, 4)  # the last of three rows is a quarter full
-    state = nothing()
+    state, misses = nothing(), nothing_missed()
     for row in range(cut.n_rows):
         where = np.asarray([cut.design(row, column) for column in range(cut.n_columns)])
         counted = where < n
         part = {key: v[np.minimum(where, n - 1)] for key, v in data.items()}
         part["score"] = np.where(counted, part["score"], -np.inf).astype(np.float32)
+        missed = Missed(part["reason"], part.pop("miss"), counted)
+        misses = absorbed_missed(misses, missed, np.int32(row))
         state = absorbed(state, Row(**part, counted=counted), np.int32(row))
-    assert unpacked(state, cut) == reduced(**data)
+    found = replace(unpacked(state, cut), misses=unpacked_misses(misses, cut).misses)
+    assert found == reduced(**data)
 
 
 def test_the_best_is_the_first_among_equals() -> None:

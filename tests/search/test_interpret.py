@@ -13,6 +13,7 @@ from jax.export import symbolic_shape
 
 from dse.search import interpret, numpy_rules
 from dse.search.interpret import double_precision
+from dse.search.numpy_source import source_for
 from dse.struct import kept
 
 X = np.linspace(-2.5, 2.5, 11)
@@ -31,6 +32,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sums": lambda x, y: (jnp.sum(x), jnp.max(jnp.stack([x, y]), axis=0), jnp.min(y)),
     "types": lambda x, y: (x > 0).astype(jnp.int32) + jnp.int32(3) // 2,
     "broadcast": lambda x, y: x[:, None] * y[None, :] + jnp.broadcast_to(1.0, (11, 11)),
+    "windows": lambda x, y: [
+        jax.lax.dynamic_slice(jnp.outer(x, y), (jnp.int32(y[0]) + first, jnp.int32(1)), (4, 3))
+        for first in (-3, 2, 9)
+    ],
     "unknown here": lambda x, y: jnp.cumsum(x) + jnp.tanh(y) + jnp.sort(x),
     "loop": lambda x, y: jax.lax.fori_loop(0, 5, lambda i, c: c * 0.5 + y + i, x),
     "while": lambda x, y: jax.lax.while_loop(
@@ -53,6 +58,15 @@ def test_every_operation_agrees_with_jax(name: str) -> None:
         assert np.shape(a) == np.shape(b)
         assert np.asarray(a).dtype == np.asarray(b).dtype
         np.testing.assert_allclose(a, b, rtol=1e-15, atol=1e-300)
+
+
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+def test_what_only_jax_can_run_is_known(name: str) -> None:
+    jaxpr, _ = interpret.trace(FUNCTIONS[name], X, Y)
+    left = source_for(jaxpr, (True,) * len(jaxpr.out_avals)).operations.values()
+    asked = {"unknown here": {"cumsum", "tanh", "sort"}, "scan with outputs": {"scan"}}
+    asked |= {"joins": {"rev"}, "types": {"rem"}}
+    assert {one.primitive.name for one in left} == asked.get(name, set())
 
 
 def everything(x: Any, y: Any) -> Any:
@@ -193,6 +207,7 @@ def test_rows_of_any_number_of_designs(name: str) -> None:
             expected = np.asarray(function(jnp.asarray(x)))
         assert found.shape == expected.shape
         np.testing.assert_allclose(found, expected, rtol=1e-15)
+    assert not source_for(jaxpr, (True,)).operations
 
 
 def test_an_open_size_is_filled_in() -> None:

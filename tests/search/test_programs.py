@@ -115,11 +115,11 @@ def fifty() -> Priced:
 
 
 def test_a_design_costs_the_same_alone_and_among_others(fifty: Priced) -> None:
-    number = len(programs._traced)
+    number = len(programs._programs)
     for where in ([0], [7], [49], [3, 20, 41]):
         found = price_designs(PROBLEM, [CHOSEN[i] for i in where])
         assert_same(found, fifty.rows(where))
-    assert len(programs._traced) == number
+    assert len(programs._programs) == number
     assert len(np.unique(np.asarray(fifty.outcome.metrics["requests_per_s"]))) > 25
 
 

@@ -21,6 +21,7 @@ from tests.support import (
     case,
     engine,
     formats,
+    interpreted,
     limits,
     model,
     pool,
@@ -53,7 +54,7 @@ def test_32_requests_of_4096_tokens_do_not_fit_80_gb() -> None:
 def test_slots_are_what_memory_holds_when_that_is_fewer() -> None:
     at = case(H100, asked=traffic(isl_tokens=4000, osl_tokens=192, load=64, load_kind=CLOSED))
     at = at._replace(design=replace(at.design, decode=replace(at.design.decode, max_batch=32.0)))
-    found = evaluate(at.system, at.design)
+    found = interpreted(evaluate)(at.system, at.design)
     held = float(found.decode_memory.resident_requests(1.0))
     assert held < 32
     assert float(found.point.slots) == pytest.approx(held)
@@ -106,24 +107,30 @@ def test_first_token_is_prefill_exposed_transfer_and_first_decode_step() -> None
         limits=limits(),
         slots=Slots(np.asarray(1.0), np.asarray(1.0), np.asarray(1.0)),
     )
+    found = _first_token(setting)
+    assert float(found["exposed"]) > 0
+    assert float(found["ttft"]) == pytest.approx(
+        float(found["alone"] + found["exposed"] + found["first_step"]), rel=1e-6
+    )
+    # an engine that hands the first token out at once saves both
+    early = setting._replace(source_engine=replace(quiet, holds_first_token=0.0))
+    assert float(_first_token(early)["ttft"]) == pytest.approx(float(found["alone"]), rel=1e-6)
+
+
+@interpreted
+def _first_token(setting: stations.Setting) -> dict[str, Any]:
+    """Seconds: mean time to first token with nobody else about, and what it is made of."""
     front = stations.front(setting)
     first = stations.decode_step(setting, 1.0).total_s
     moved = stations.moved_of(setting)
     pieces = 32.0 * 4096.0 / 2048.0  # layers of two chunks
-    piece_s = quiet.transfer_layer_s + moved.payload_s / pieces
-    once = moved.fixed_s - 32.0 * quiet.transfer_layer_s
+    layer_s = setting.source_engine.transfer_layer_s
+    piece_s = layer_s + moved.payload_s / pieces
+    once = moved.fixed_s - 32.0 * layer_s
     exposed = once + streamed_time(piece_s, front.alone_s / pieces, pieces)
-    assert float(exposed) > 0
-    assert _alone(setting, first) == pytest.approx(float(front.alone_s + exposed + first), rel=1e-6)
-    # an engine that hands the first token out at once saves both
-    early = setting._replace(source_engine=replace(quiet, holds_first_token=0.0))
-    assert _alone(early, first) == pytest.approx(float(front.alone_s), rel=1e-6)
-
-
-def _alone(setting: stations.Setting, first_step_s: Any) -> float:
-    """Mean time to first token with nobody else about."""
-    front = stations.front_of(setting)
-    lengths = stations.lengths_of(setting, front)
+    of_pool = stations.front_of(setting)
+    lengths = stations.lengths_of(setting, of_pool)
     nobody = np.asarray(1e-9)
-    found = first_token.waits(setting, nobody, nobody, first_step_s, front, lengths)
-    return float(first_token.mean_ttft(lengths, found))
+    waits = first_token.waits(setting, nobody, nobody, first, of_pool, lengths)
+    ttft = first_token.mean_ttft(lengths, waits)
+    return {"alone": front.alone_s, "exposed": exposed, "first_step": first, "ttft": ttft}

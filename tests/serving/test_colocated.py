@@ -13,9 +13,23 @@ from dse.serving.reasons import Reason
 from dse.serving.replica import MOST_SLOTS_FRAC, flow
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Traffic
-from tests.support import NO_LIMIT, Case, batched, case, limits, price_few, replace, traffic
+from tests.support import (
+    NO_LIMIT,
+    Case,
+    batched,
+    case,
+    interpreted,
+    limits,
+    price_few,
+    replace,
+    traffic,
+)
 
 POINTS = 8
+memories = interpreted(accounts)
+step_costs = interpreted(colocated._price)
+prompt_step = interpreted(colocated.prompt_step)
+decode_step = interpreted(colocated.decode_step)
 
 
 def price8(found: Case) -> Any:
@@ -36,7 +50,7 @@ def with_load(found: Case, loads: np.ndarray) -> Case:
 
 def settings_of(found: Case) -> colocated.Setting:
     system, design = found
-    _, account = accounts(system, design)
+    _, account = memories(system, design)
     slots = np.minimum(design.decode.max_batch, account.resident_requests(design.decode.dp))
     return colocated.Setting(
         system.model,
@@ -73,8 +87,12 @@ def test_little_and_the_formula_for_the_first_token_agree_until_slots_bind() -> 
     found = price8(start)
     s = settings_of(start)
     batch = found.point.resident_requests
-    priced = colocated._price(s, batch)
-    formula = flow(colocated.load_of(s, batch, (priced.decode_s, priced.prompt_s))).ttft_s
+
+    def first_token_s(s: colocated.Setting, batch: Any) -> Any:
+        priced = colocated._price(s, batch)
+        return flow(colocated.load_of(s, batch, (priced.decode_s, priced.prompt_s))).ttft_s
+
+    formula = interpreted(first_token_s)(s, batch)
     np.testing.assert_allclose(found.metrics["ttft_mean_s"], formula, rtol=1e-4)
 
 
@@ -171,11 +189,9 @@ def test_a_promise_that_no_load_keeps_is_missed_with_its_factor() -> None:
 def test_prefix_hits_shrink_prefill_and_not_decode() -> None:
     s = settings_of(at(isl_tokens=4000, chunk_tokens=8192))
     hit = s._replace(traffic=replace(s.traffic, prefix_hit_frac=np.full(POINTS, 0.9)))
-    none, most = colocated.prompt_step(s, 16.0), colocated.prompt_step(hit, 16.0)
+    none, most = prompt_step(s, 16.0), prompt_step(hit, 16.0)
     assert np.all(np.asarray(most.total_s) < np.asarray(none.total_s))
-    np.testing.assert_array_equal(
-        colocated.decode_step(s, 16.0).total_s, colocated.decode_step(hit, 16.0).total_s
-    )
+    np.testing.assert_array_equal(decode_step(s, 16.0).total_s, decode_step(hit, 16.0).total_s)
     load = colocated.chunk_load(hit.traffic, hit.pool)
     np.testing.assert_allclose(load.rows_per_prompt, 400.0)
     np.testing.assert_allclose([load.start[0], load.end[0]], [3600.0, 4000.0])
@@ -197,7 +213,7 @@ def test_a_chunk_has_a_cost_on_either_side() -> None:
     assert np.all(np.diff(alone) < 0)
     assert alone[0] > 2 * alone[-1]
     s = settings_of(chunked(FULL))
-    moved = np.asarray(colocated._price(s, np.full(POINTS, 32.0)).chunk_bytes)
+    moved = np.asarray(step_costs(s, np.full(POINTS, 32.0)).chunk_bytes)
     total = moved * np.asarray(colocated.chunks(s.traffic, s.pool))
     assert np.all(np.diff(total) < 0)
 

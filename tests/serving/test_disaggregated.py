@@ -27,6 +27,10 @@ POINTS = 8
 decode_step = interpreted(stations.decode_step)
 prompt_step = interpreted(stations.prompt_step)
 front_of = interpreted(stations.front_of)
+front = interpreted(stations.front)
+lengths_of = interpreted(stations.lengths_of)
+largest_front_rate = interpreted(stations.largest_front_rate)
+memories = interpreted(accounts)
 
 
 def price8(found: Case) -> Any:
@@ -48,7 +52,7 @@ def with_pool(found: Case, side: str, **changes: Any) -> Case:
 
 def setting(found: Case) -> stations.Setting:
     system, design = found
-    _, account = accounts(system, design)
+    _, account = memories(system, design)
     pool = design.decode
     slots = Slots(pool.max_batch, account.resident_requests(pool.dp), pool.dp)
     return stations.Setting(
@@ -76,9 +80,9 @@ def test_no_station_is_asked_for_more_than_it_does(kind: str) -> None:
     found = price8(start)
     s = setting(start)
     front = front_of(s)
-    lengths = stations.lengths_of(s, front)
+    lengths = lengths_of(s, front)
     rate = np.asarray(found.metrics["requests_per_s"])
-    most = np.asarray(stations.largest_front_rate(s, front, lengths))
+    most = np.asarray(largest_front_rate(s, front, lengths))
     assert np.all(rate <= most * (1 + 1e-6))
     links = np.minimum(workers, decoders)
     assert np.all(rate * np.asarray(lengths.transfer_s[0]) <= links * (1 + 1e-6))
@@ -129,11 +133,11 @@ def test_a_slow_link_shows_in_the_first_token_and_in_the_rate() -> None:
 def test_a_prompt_alone_takes_its_chunks_one_after_the_other() -> None:
     start = with_pool(at(isl_tokens=6000), "prefill", chunk_tokens=np.full(POINTS, 2000.0))
     s = setting(start)
-    front = stations.front(s)
+    alone_s = front(s).alone_s
     step_s = prompt_step(s).total_s
-    np.testing.assert_allclose(front.alone_s, 3.0 * np.asarray(step_s), rtol=1e-9)
+    np.testing.assert_allclose(alone_s, 3.0 * np.asarray(step_s), rtol=1e-9)
     # two stages: three chunks pass in (3 + 1) half steps
     staged = setting(with_pool(start, "prefill", pp=np.full(POINTS, 2.0)))
     step_s = prompt_step(staged).total_s
-    alone = stations.front(staged).alone_s
+    alone = front(staged).alone_s
     np.testing.assert_allclose(alone, np.asarray(step_s) * (3 + 1) / 2, rtol=1e-9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -31,11 +33,12 @@ def test_prompts_of_every_priced_length_beside_the_same_decoding_requests() -> N
     *found, to_experts = interpreted(_price)(s, np.float64(128.0)).prompt_s
     decode = DecodeLoad(requests=128.0, rows_per_request=1.0, context=traffic.mean_context)
 
-    def with_prompt(rows: float, tokens: float) -> float:
+    @interpreted
+    def with_prompt(rows: Any, tokens: Any) -> Any:
         chunk = PrefillLoad(rows=rows, rows_per_prompt=rows, start=0.0, end=tokens)
         both = step(s.model, s.pool, chip, engine, prefill=chunk, decode=decode)
         alone = step(s.model, s.pool, chip, engine, decode=decode)
-        return float(both.total_s) - float(alone.total_s)
+        return both.total_s - alone.total_s
 
     assert len(found) == 3
     assert float(to_experts) == 0.0
@@ -43,5 +46,5 @@ def test_prompts_of_every_priced_length_beside_the_same_decoding_requests() -> N
         tokens = 1500.0 * float(factor)
         chunks = max(tokens / float(s.pool.chunk_tokens), 1.0)
         assert float(seconds) == pytest.approx(
-            chunks * with_prompt(tokens / chunks, tokens), rel=0.01
+            chunks * float(with_prompt(tokens / chunks, tokens)), rel=0.01
         )

@@ -15,7 +15,7 @@ from dse.lower.transfer import hit_curve
 from dse.serving import stations
 from dse.serving.evaluate import accounts, effective, evaluate
 from dse.serving.reuse import reused
-from dse.serving.types import CLOSED
+from dse.serving.types import CLOSED, Deployment, System
 from dse.space.designs import digit_arrays, gathered
 from dse.spec.study import load_study
 from tests.support import Case, case, interpreted, replace, traffic
@@ -34,12 +34,23 @@ def at(mode: str = "colocated", **given: Any) -> Case:
     return case("dense", mode=mode, asked=asked, **{"max_batch": 8, **given})
 
 
+seen = interpreted(effective)
+memories = interpreted(accounts)
+front = interpreted(stations.front)
+moved_of = interpreted(stations.moved_of)
+decode_step = interpreted(stations.decode_step)
+
+
+def hits_of(system: System, design: Deployment) -> float:
+    return float(np.ravel(seen(system, design).traffic.prefix_hit_frac)[0])
+
+
 def hits(one: Case) -> float:
-    return float(effective(*one).traffic.prefix_hit_frac)
+    return hits_of(one.system, one.design)
 
 
 def setting(one: Case) -> stations.Setting:
-    system, design = effective(*one), one.design
+    system, design = seen(*one), one.design
     return stations.Setting(
         model=system.model,
         prefill=design.prefill,
@@ -58,12 +69,12 @@ def setting(one: Case) -> stations.Setting:
 
 def test_without_a_block_the_given_share_stands() -> None:
     start = at()
-    assert reused(start.system, start.design, accounts(*start)[0]).system is start.system
+    assert reused(start.system, start.design, memories(*start)[0]).system is start.system
 
 
 def test_memory_left_over_decides_what_is_found() -> None:
     start = with_reuse(at())
-    account = accounts(*start)[0]
+    account = memories(*start)[0]
     spare = float(account.kv_budget_bytes) - 8 * float(account.request_bytes)
     kept = spare / float(account.kv_bytes_per_token)
     # 8 slots of 4128 tokens are taken
@@ -82,8 +93,8 @@ def test_memory_left_over_decides_what_is_found() -> None:
 
 def test_looking_twice_finds_the_same() -> None:
     start = with_reuse(at(), DRAM)
-    once = effective(*start)
-    again = effective(once, start.design)
+    once = seen(*start)
+    again = seen(once, start.design)
     assert float(again.traffic.prefix_hit_frac) == float(once.traffic.prefix_hit_frac)
     for name in ("ttft_base_s", "ttft_s_per_prompt_token"):
         assert getattr(again.sink_engine, name) == getattr(once.sink_engine, name)
@@ -94,17 +105,17 @@ def test_hits_shrink_prefill_and_transfer_and_leave_decoding_alone() -> None:
         setting(with_reuse(at("disaggregated"), *tiers, uses_memory=0.0))
         for tiers in ((), (Tier(0.0, 1e18, 1e12, 0.0),))
     )
-    before, after = stations.front(cold), stations.front(warm)
+    before, after = front(cold), front(warm)
     assert float(warm.traffic.prefix_hit_frac) == pytest.approx(0.6, rel=1e-3)
     for name in ("alone_s", "work_s", "transfer_s", "exposed_s"):
         assert float(getattr(after, name)) < float(getattr(before, name)), name
-    moved = [float(stations.moved_of(s).size_bytes) for s in (cold, warm)]
+    moved = [float(moved_of(s).size_bytes) for s in (cold, warm)]
     assert moved[1] / moved[0] == pytest.approx(0.4, rel=1e-3)
-    steps = [float(stations.decode_step(s, 8.0).total_s) for s in (cold, warm)]
+    steps = [float(decode_step(s, 8.0).total_s) for s in (cold, warm)]
     assert steps[0] == steps[1]
     # where the decode side keeps nothing, the whole prompt moves
     whole = warm._replace(link=replace(warm.link, moves_prefix=1.0))
-    assert float(stations.moved_of(whole).size_bytes) == pytest.approx(moved[0])
+    assert float(moved_of(whole).size_bytes) == pytest.approx(moved[0])
 
 
 def test_a_faster_tier_never_makes_the_first_token_later() -> None:
@@ -112,7 +123,7 @@ def test_a_faster_tier_never_makes_the_first_token_later() -> None:
     for rate in (1e8, 1e9, 3e9, 1e10, 1e11, 1e12):
         one = with_reuse(at("disaggregated"), Tier(0.0, 1e18, rate, 0.0), uses_memory=0.0)
         s = setting(one)
-        first = stations.front(s)
+        first = front(s)
         engine = s.source_engine
         shown = engine.ttft_base_s + engine.ttft_s_per_prompt_token * s.traffic.isl_tokens
         found.append(float(first.alone_s + shown))
@@ -127,8 +138,8 @@ def test_loading_keeps_the_links_of_the_prefill_pool_busy() -> None:
         for rate in (1e12, 5e9)
     )
     loading = float(slow.traffic.loading_s)
-    assert loading > float(stations.front(quick).work_s)
-    assert float(stations.front(slow).work_s) == pytest.approx(loading)
+    assert loading > float(front(quick).work_s)
+    assert float(front(slow).work_s) == pytest.approx(loading)
 
 
 @pytest.mark.parametrize("mode", ["colocated", "disaggregated"])
@@ -166,12 +177,12 @@ def test_recorded_conversations_reach_the_published_share_where_everything_is_ke
     )
     [(_, [problem])] = lower_study(study).problems
     design = gathered(problem.tables, digit_arrays(problem.grid, [0]))
-    found = float(np.ravel(effective(problem.system, design).traffic.prefix_hit_frac)[0])
+    found = hits_of(problem.system, design)
     assert found == pytest.approx(of_tokens, abs=1.5e-3)
     assert of_blocks < found < 1.03 * of_blocks
     # with what one replica's accelerators leave, less
     less = lower_study(study.model_copy(update={"cache": None})).problems[0][1][0]
-    kept = float(np.ravel(effective(less.system, design).traffic.prefix_hit_frac)[0])
+    kept = hits_of(less.system, design)
     assert 0.3 * found < kept < 0.8 * found
 
 
@@ -186,11 +197,13 @@ def test_hits_are_elementwise_and_have_the_slope_of_finite_differences() -> None
         found = effective(replace(system, sink=sink), changed)
         return jnp.asarray(found.traffic.prefix_hit_frac)
 
+    one = interpreted(share)
     sizes, batches = np.asarray([60e9, 80e9, 140e9]), np.asarray([1.0, 8.0, 32.0])
-    one_by_one = [float(share(m, b)) for m, b in zip(sizes, batches, strict=True)]
-    np.testing.assert_allclose(jax.vmap(share)(sizes, batches), one_by_one, rtol=1e-9)
-    assert np.all(np.diff([float(share(m)) for m in np.linspace(20e9, 200e9, 7)]) >= 0.0)
-    slope, step = float(jax.grad(share)(80e9)), 1e6
-    across = float(share(80e9 + step) - share(80e9 - step)) / (2 * step)
+    one_by_one = [float(one(m, b)) for m, b in zip(sizes, batches, strict=True)]
+    together = interpreted(jax.vmap(share))(sizes, batches)
+    np.testing.assert_allclose(together, one_by_one, rtol=1e-9)
+    assert np.all(np.diff([float(one(m)) for m in np.linspace(20e9, 200e9, 7)]) >= 0.0)
+    slope, step = float(interpreted(jax.grad(share))(80e9)), 1e6
+    across = float(one(80e9 + step) - one(80e9 - step)) / (2 * step)
     assert slope > 0.0
     assert slope == pytest.approx(across, rel=1e-3)

@@ -74,7 +74,8 @@ def test_no_draft_tokens_are_no_draft_layers() -> None:
     pool = replace(at.design.decode, draft_tokens=0.0)
     for count in (request_caches, weight_bytes):
         more = (at.system.sink_engine,) if count is weight_bytes else (4096.0,)
-        found, expected = count(at.system.model, pool, *more), count(without, pool, *more)
+        counted = interpreted(count)
+        found, expected = counted(at.system.model, pool, *more), counted(without, pool, *more)
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -104,9 +105,12 @@ def test_prompts_pass_the_draft_layers_of_a_pool_that_only_prefills() -> None:
     prompt = PrefillLoad(rows=8192.0, rows_per_prompt=2048.0, start=0.0, end=2048.0)
     system = at.system
     pools = [replace(at.design.decode, draft_tokens=m) for m in (0.0, 1.0, 3.0)]
-    found = [
-        step(system.model, pool, system.sink, system.sink_engine, prefill=prompt) for pool in pools
-    ]
+
+    def of_prompt(pool: Pool) -> StepCost:
+        return step(system.model, pool, system.sink, system.sink_engine, prefill=prompt)
+
+    prefilled = interpreted(of_prompt)
+    found = [prefilled(pool) for pool in pools]
     draft = [float(one.terms.draft) for one in found]
     assert draft[0] == 0.0
     # one module: it passes once, however many tokens are drafted later
@@ -117,6 +121,7 @@ def test_prompts_pass_the_draft_layers_of_a_pool_that_only_prefills() -> None:
 
 def test_gain_rises_with_acceptance() -> None:
     rates = np.linspace(0.0, 0.99, 34)
+    length = interpreted(accepted_length)
     for m in LENGTHS[1:]:
-        assert np.all(np.diff(np.asarray(accepted_length(m, rates))) > 0.0)
-    assert np.all(np.diff(np.asarray(accepted_length(LENGTHS, 0.7))) > 0.0)
+        assert np.all(np.diff(length(m, rates)) > 0.0)
+    assert np.all(np.diff(length(LENGTHS, 0.7)) > 0.0)
