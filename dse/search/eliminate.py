@@ -43,7 +43,7 @@ _SEED_BATCHES: Final = 6
 _BLOCK: Final = 256
 _MOST_PAIRS: Final = 60_000
 _DRAWN: Final = 256
-# Fewer choices are not sifted first; so many of them are priced for a score to sift with.
+# Up to so many choices of a pool are not sifted; of more, some are priced first for a score.
 _FEW: Final = 2048
 _SOME: Final = 256
 
@@ -114,17 +114,12 @@ def _narrowed(
             progress(int(total * share), total)
 
     rows = choices[0].rows, choices[1].rows
-    decode = search.loose(stages[1], search.alike(stages[1], rows[1]))
-    report(0.2)
-    able = _able(search, stages[0], search.alike(stages[0], rows[0]), decode)
-    prefill = search.loose(stages[0], able)
-    _seed_some(search, (prefill, decode), rows)
+    if max(map(len, rows)) > _FEW:
+        rows = _sifted(search, stages, rows)
     report(0.4)
-    prefill, decode = search.cut(prefill, decode)
-    if _settled(search, prefill, decode):
+    if not all(map(len, rows)):
         return 0.0
-    prefill = search.coarse(stages[0], search.members(prefill, rows[0]))
-    decode = search.coarse(stages[1], search.members(decode, rows[1]))
+    prefill, decode = (search.coarse(*one) for one in zip(stages, rows, strict=True))
     _seed(search, prefill, decode)
     report(0.6)
     prefill, decode = search.cut(prefill, decode)
@@ -146,9 +141,24 @@ def _narrowed(
     return gap
 
 
+def _sifted(
+    search: Search, stages: tuple[Stage, Stage], rows: tuple[Rows, Rows]
+) -> tuple[Rows, Rows]:
+    """The choices of both pools that bounds of their best formats leave; none where that settles
+    it."""
+    decode = search.loose(stages[1], search.alike(stages[1], rows[1]))
+    able = _able(search, stages[0], search.alike(stages[0], rows[0]), decode)
+    prefill = search.loose(stages[0], able)
+    _seed_some(search, (prefill, decode), rows)
+    prefill, decode = search.cut(prefill, decode)
+    if _settled(search, prefill, decode):
+        return rows[0][:0], rows[1][:0]
+    return search.members(prefill, rows[0]), search.members(decode, rows[1])
+
+
 def _able(search: Search, stage: Stage, rows: Rows, decode: Half) -> Rows:
     """The choices of a prefill pool that may beat some good pair, by their capacity alone."""
-    if not stage.lifts_workers or len(rows) < _FEW:
+    if not stage.lifts_workers:
         return rows
     rate = stage.with_best_formats(search.shared).capacity(rows)
     most = float(stage.values(stage.workers).max())

@@ -73,11 +73,10 @@ def eliminate_single(
         return None
     priced = PricedDesigns(problem, scale, small)
     bounds = _Bounds(stage, scale, float(problem.system.budget_accelerators))
-    asked, gap, interrupted = len(choices.rows), 0.0, False
+    asked, gap, interrupted = 0, 0.0, False
     try:
-        if asked:
-            more, gap = _descended(priced, bounds, choices.rows, progress)
-            asked += more
+        if len(choices.rows):
+            asked, gap = _descended(priced, bounds, choices.rows, progress)
         priced.settle_ties()
         if not priced.best(1):
             # Nothing is feasible: some designs, for the nearest of them.
@@ -116,7 +115,9 @@ def _descended(
     Choices that differ in their formats alone are bounded together at first.
     """
     stage, size = bounds.stage, priced.problem.grid.size
-    loose, asked = _bound(priced, bounds, stage.with_best_formats(()), rows), len(rows)
+    loose, asked = np.full(len(rows), np.inf), 0
+    if len(rows) > _TOGETHER:
+        loose, asked = _bound(priced, bounds, stage.with_best_formats(()), rows), len(rows)
     order = np.argsort(-loose, kind="stable")
     rows, loose = rows[order], loose[order]
     done = 0
@@ -128,7 +129,8 @@ def _descended(
         more, open_score = _descended_block(priced, bounds, some[order], upper[order])
         asked += more + len(some)
         if open_score > 0.0:
-            return asked, max(open_score, float(loose[done])) / priced.best_score - 1.0
+            most = float(np.max(loose[done + _TOGETHER :], initial=open_score))
+            return asked, most / priced.best_score - 1.0
         done += _TOGETHER
         if progress is not None:
             progress(size * min(done, len(rows)) // len(rows), size)

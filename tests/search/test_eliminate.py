@@ -10,7 +10,7 @@ import pytest
 from dse.errors import DseError
 from dse.lower.study import Problem
 from dse.search import eliminate as pairs
-from dse.search import stages
+from dse.search import single, stages
 from dse.search.exact import REFINEMENTS, Scored, score_designs
 from dse.search.rates import INTERPRETED_EPSILON, rate_of
 from dse.search.scales import scale_of
@@ -81,8 +81,13 @@ def _space(mode: str) -> str:
     return str({"mode": mode, **SPACES[mode]}).replace("'", '"')
 
 
+_wholes: dict[int, tuple[Problem, Scored]] = {}  # with the problem, so that its address stays
+
+
 def whole(of: Problem) -> Scored:
-    return score_designs(of, range(of.grid.size), REFINEMENTS)
+    if id(of) not in _wholes:
+        _wholes[id(of)] = of, score_designs(of, range(of.grid.size), REFINEMENTS)
+    return _wholes[id(of)][1]
 
 
 def eliminated(of: Problem) -> tuple[float, int]:
@@ -103,12 +108,15 @@ def test_the_best_is_that_of_all_designs(mode: str, case: tuple[object, ...]) ->
     assert np.isfinite(scores[index])
 
 
-def test_sifting_prefill_pools_by_their_capacity_finds_the_same(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[-1]], ids=str)
+@pytest.mark.parametrize("mode", ["colocated", "disaggregated"])
+def test_sifting_choices_by_their_best_formats_finds_the_same(
+    mode: str, case: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of = problem("disaggregated")
-    monkeypatch.setattr(pairs, "_FEW", 1)
+    of = problem(mode, *case)  # type: ignore[arg-type]
+    monkeypatch.setattr(pairs, "_FEW", 0)
     monkeypatch.setattr(pairs, "_SOME", 4)
+    monkeypatch.setattr(single, "_TOGETHER", 4)
     _, index = eliminated(of)
     scores = whole(of).score
     assert scores[index] == pytest.approx(scores.max(), rel=2.0 * INTERPRETED_EPSILON)

@@ -109,23 +109,25 @@ def _after(blocks: Any, leaves: Any, first: Any, i: Any, state: Any) -> Any:
     return blocks.after(state, leaves, first + i)
 
 
+def _launched_by_numpy(
+    cuts: list[Layout], leaves: Any, firsts: Any, counts: Any, *, blocks: Any, mesh: Any
+) -> Any:
+    """The same program in its own precision, run by numpy: no second one to compile."""
+    cuts.append(blocks.cut)
+
+    def rows(leaves: Any, *span: Any) -> Any:
+        first, n = (jnp.asarray(number, jnp.int32) for number in span)
+        body = partial(_after, blocks, leaves, first)
+        return jax.lax.fori_loop(0, n, body, blocks.start())
+
+    found = interpreted_single(rows)(leaves, firsts[0], counts[0])
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)
+
+
 def test_the_cut_does_not_matter(problem: Problem) -> None:
     cuts: list[Layout] = []
-
-    def launch(leaves: Any, firsts: Any, counts: Any, *, blocks: Any, mesh: Any) -> Any:
-        """The same program in its own precision, run by numpy: no second one to compile."""
-        cuts.append(blocks.cut)
-
-        def rows(leaves: Any, *span: Any) -> Any:
-            first, n = (jnp.asarray(number, jnp.int32) for number in span)
-            body = partial(_after, blocks, leaves, first)
-            return jax.lax.fori_loop(0, n, body, blocks.start())
-
-        found = interpreted_single(rows)(leaves, firsts[0], counts[0])
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "launch", launch)
+        patch.setattr(search, "launch", partial(_launched_by_numpy, cuts))
         whole = enumerated(problem, longest=1 << 20)
     assert max(cut.n_columns for cut in cuts) > 512
     part = enumerated(problem)
@@ -142,7 +144,15 @@ def hopeless() -> Problem:
     return problem_of(SMALL.replace("tpot_mean: 30 ms", "tpot_mean: 2 ms"))
 
 
-def test_where_nothing_is_feasible_the_nearest_misses_are_priced(hopeless: Problem) -> None:
+def test_where_nothing_is_feasible_the_nearest_misses_are_priced(
+    hopeless: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def launch(*args: Any, blocks: Any, **named: Any) -> Any:
+        by_numpy = isinstance(blocks, search.MissedRows)
+        run = partial(_launched_by_numpy, []) if by_numpy else QUICK_LAUNCH
+        return run(*args, blocks=blocks, **named)
+
+    monkeypatch.setattr(search, "launch", launch)
     found = enumerated(hopeless)
     exact = search.interpret_designs(hopeless)
     assert not found.feasible
@@ -198,8 +208,9 @@ SEVERAL = """
 import json
 from dse.search import enumerate as search
 from tests.search.samples import problem_of
+from tests.search.samples import QUICK_LAUNCH
 import jax
-search._DESIGNS_PER_LAUNCH = 512
+search.launch, search._DESIGNS_PER_LAUNCH = QUICK_LAUNCH, 512
 found = search.enumerate_designs(problem_of(), longest=512)
 print(json.dumps([jax.device_count(), found.top, sorted(found.front), dict(found.counts)]))
 """
