@@ -130,10 +130,11 @@ def _draw_front(
 
 def _draw_levels(axes: Axes, points: Sequence[Point], index: int, colours: Colours) -> None:
     """What no design of that speed or a higher one exceeds: a ceiling, up to the next level."""
-    colour, *_ = _look(index, colours)
+    colour, marker, _ = _look(index, colours)
     if points:
         look: dict[str, Any] = {"color": colour, "linestyle": ":", "drawstyle": "steps-post"}
-        axes.plot(*zip(*sorted(points), strict=True), **look)
+        hollow: dict[str, Any] = {"marker": marker, "markersize": 6, "markerfacecolor": "none"}
+        axes.plot(*zip(*sorted(points), strict=True), **look, **hollow)
 
 
 def _draw_stars(axes: Axes, points: Sequence[Point], index: int, colours: Colours) -> None:
