@@ -22,6 +22,9 @@ _LEAST_SHARE: Final = 0.02
 _JUMP: Final = 300.0  # from a number to the next one of another unit, at least
 _GAPS_APART: Final = 20.0  # mean gaps between the last number and the next, in one unit
 _AGREE: Final = 5.0  # how far the ratio of the mean gaps may be from that of the units
+# In decades, how far the ratio of their medians may be: those no few long gaps can make.
+_TYPICAL_AGREE: Final = 1.0
+_SURE: Final = 3.0  # standard errors of that ratio which a change of unit must exceed
 _EDGE: Final = 0.05  # of the gaps on each side may be as those on the other
 
 
@@ -70,11 +73,33 @@ def _continued(values: Floats, least: int) -> UnitChange | None:
         # In one unit the step would be out of all proportion to the gaps of both sides.
         jumps = np.abs(following - last) > _GAPS_APART * np.maximum(before, after)
         found = np.flatnonzero(agree & jumps & (ahead <= _GAPS_APART * before))
-        if len(found):
-            best = found[int(np.argmin(ahead[found]))]
+        for best in found[np.argsort(ahead[found], kind="stable")]:
             at = int(k[best])
-            return UnitChange(at + 1, factor, float(last[best]), float(following[best]), True)
+            if _typical_gaps_agree(values, at, factor):
+                return UnitChange(at + 1, factor, float(last[best]), float(following[best]), True)
     return None
+
+
+def _typical_gaps_agree(values: Floats, at: int, factor: float) -> bool:
+    """Whether the medians of the gaps before and after a row are as far apart as the units, and
+    surely so.
+
+    Of bursts most gaps are next to nothing, and the mean is that of a few long ones.
+    """
+    before, after = (np.diff(part) for part in (values[:at], values[at:]))
+    first, second = (np.log10(gaps[gaps > 0.0]) for gaps in (before, after))
+    if not len(first) or not len(second):
+        return False
+    apart = float(np.median(second) - np.median(first))
+    step = math.log10(factor)
+    sure = abs(step) > _SURE * math.hypot(_error(first), _error(second))
+    return sure and abs(apart - step) < _TYPICAL_AGREE
+
+
+def _error(logs: Floats) -> float:
+    """Standard error of a median, by the quartiles of a normal law."""
+    low, high = np.quantile(logs, [0.25, 0.75])
+    return 1.253 * float(high - low) / 1.349 / math.sqrt(len(logs))
 
 
 def _rescaled(values: Floats, least: int) -> UnitChange | None:

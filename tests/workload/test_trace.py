@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dse.errors import DseError, SpecError
@@ -280,6 +280,7 @@ def test_gaps_of_another_scale_are_warned_about(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 10_000), st.floats(0.2, 8.0), st.integers(45, 2000))
+@example(3720, 8.0, 337)  # twenty gaps of next to nothing before the first long one
 def test_bursts_are_no_change_of_unit(seed: int, cv: float, n: int) -> None:
     gaps = np.random.default_rng(seed).gamma(1 / cv**2, cv**2, n)
     change = unit_change(gaps.cumsum())
