@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ import optax  # type: ignore[import-untyped]
 from dse.lower.study import Problem
 from dse.search.exact import refinements
 from dse.search.relaxed import Height, Moving, Points, RelaxedSpace, height_and_slope, moving
+from dse.search.sharded import narrowed
 from dse.struct import Array
 
 # Columns of one call: starts times coordinates.
@@ -38,8 +39,6 @@ _OPTIONS: Final[dict[str, Any]] = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
 }
-
-T = TypeVar("T")
 
 slopes = jax.jit(height_and_slope, static_argnames=("metric",), compiler_options=_OPTIONS)
 
@@ -123,9 +122,3 @@ class Gradient:
 
 def _column(n: int, leaf: Array) -> Array:
     return jnp.broadcast_to(leaf, (n,))
-
-
-def narrowed(tree: T) -> T:
-    """The same numbers in float32."""
-    found: T = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float32), tree)
-    return found

@@ -20,10 +20,11 @@ from typing import Any, Final
 import numpy as np
 
 from dse.lower.study import Problem
-from dse.search.climb import Gradient, narrowed
+from dse.search.climb import Gradient
 from dse.search.gradient_cases import CASES, COMPILED, EXTREMES, changed, problem_of
 from dse.search.gradient_program import GradientProgram
 from dse.search.relaxed import Height, Points, RelaxedSpace
+from dse.search.sharded import narrowed
 from dse.serving.types import System
 
 N_POINTS: Final = 512  # of one call

@@ -16,9 +16,9 @@ from jax.extend.core import ClosedJaxpr
 
 from dse.lower.study import Problem
 from dse.search import interpret
-from dse.search.climb import narrowed
 from dse.search.exact import refinements
 from dse.search.relaxed import Height, Points, RelaxedSpace, height
+from dse.search.sharded import narrowed
 from dse.serving.types import Deployment, System
 from dse.space.designs import Tables, relaxed
 from dse.struct import Array, Scalar

@@ -14,7 +14,7 @@ import numpy as np
 from dse.lower.study import Problem
 from dse.search.exact import Priced
 from dse.search.regime import Regime
-from dse.serving.reasons import Reason
+from dse.serving.reasons import REFUSALS
 from dse.spec.metrics import METRICS
 
 # docs/agreement.md, "Where not to trust the formulas", "Slots or cache memory bind".
@@ -35,9 +35,6 @@ BURSTY: Final = 4.0
 # the rate is constant.
 BUSY_WINDOW: Final = 1.2
 
-# Figures of these are of no load that the design could carry.
-_NEVER: Final = (Reason.UNSUPPORTED, Reason.DEGREE, Reason.BUDGET, Reason.WEIGHTS, Reason.KV)
-
 _TTFT: Final = ("ttft_mean_s", "ttft_p50_s", "ttft_p90_s", "ttft_p99_s")
 _TTFT_TAIL: Final = ("ttft_p90_s", "ttft_p99_s")
 _TPOT_TAIL: Final = ("tpot_p99_s",)
@@ -57,7 +54,7 @@ def doubts(problem: Problem, index: int, priced: Priced) -> list[Doubt]:
 
     A design that cannot run has no figures to doubt.
     """
-    if int(priced.outcome.reason) in _NEVER:
+    if int(priced.outcome.reason) in REFUSALS:
         return []
     return doubts_in(Regime.of(problem, index, priced))
 
