@@ -1,8 +1,9 @@
 """Multi-start Adam in the relaxed space, annealed towards its corners.
 
-All starts climb together: one call of one compiled program gives every height and its derivative
-in every coordinate, in forward mode, a column for each start and coordinate. The program takes
-deployments, not coordinates, so that grids of any axes share it.
+All starts climb together: one call of one program gives every height and its derivative in every
+coordinate, in forward mode, a column for each start and coordinate. The program takes deployments,
+not coordinates, so that grids of any axes share it; numpy runs it, since it takes minutes to
+compile and half a second to run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import optax  # type: ignore[import-untyped]
 
 from dse.lower.study import Problem
 from dse.search.exact import refinements
+from dse.search.programs import run_on_designs
 from dse.search.relaxed import Height, Moving, Points, RelaxedSpace, height_and_slope, moving
 from dse.search.sharded import narrowed
 from dse.struct import Array
@@ -33,14 +35,12 @@ _LAST_RATE: Final = 0.01
 # Width of the weights over an axis' values, and weight of the penalty, from first to last step.
 _WIDTHS: Final = (1.0, 0.25)
 _PENALTIES: Final = (1.0, 30.0)
-# Kernels stay apart and unpolished: this compiles several times faster than it runs longer.
+# Of small programs that run some fifty times: to compile them well takes longer.
 _OPTIONS: Final[dict[str, Any]] = {
     "xla_disable_hlo_passes": "fusion",
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
 }
-
-slopes = jax.jit(height_and_slope, static_argnames=("metric",), compiler_options=_OPTIONS)
 
 
 def n_starts(space: RelaxedSpace) -> int:
@@ -51,7 +51,7 @@ def n_starts(space: RelaxedSpace) -> int:
 def climb(problem: Problem, space: RelaxedSpace, starts: Points) -> Iterator[Points]:
     """Climbs from starts [n, P], n up to `n_starts`; yields the points on the way and at the end.
 
-    Deterministic. Compiles once per kind of study.
+    Deterministic. Traces once per kind of study.
     """
     gradient = Gradient(problem, space, len(starts))
     low, high = space.bounds
@@ -88,10 +88,10 @@ class Gradient:
         self, problem: Problem, space: RelaxedSpace, n: int, n_columns: int = N_COLUMNS
     ) -> None:
         self.n, self.n_coordinates, self.n_columns = n, space.n_coordinates, n_columns
-        self.system, self.tables = narrowed((problem.system, problem.tables))
+        self.system, self.tables = problem.system, narrowed(problem.tables)
         self.thread = ThreadPoolExecutor(1)
-        self.sign = np.float32(problem.goal.sign)
-        self.n_refinements = np.int32(refinements(problem.system))
+        self.sign = float(problem.goal.sign)
+        self.n_refinements = refinements(problem.system)
         self.metric = problem.goal.metric
         self.deployments: Callable[..., Moving] = jax.jit(
             partial(moving, space), compiler_options=_OPTIONS
@@ -113,12 +113,12 @@ class Gradient:
 
     def _columns(self, points: Any, directions: Any, width: float) -> tuple[Height, Height]:
         moves = self.deployments(self.tables, points, directions, np.float32(width))
-        moves = jax.tree.map(partial(_column, self.n_columns), moves)
-        found: tuple[Height, Height] = jax.device_get(
-            slopes(self.system, moves, self.sign, self.n_refinements, metric=self.metric)
+        found: tuple[Height, Height] = run_on_designs(
+            height_and_slope,
+            self.system,
+            moves,
+            self.sign,
+            self.n_refinements,
+            names=(self.metric,),
         )
         return found
-
-
-def _column(n: int, leaf: Array) -> Array:
-    return jnp.broadcast_to(leaf, (n,))

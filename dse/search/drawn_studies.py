@@ -23,6 +23,13 @@ class Kind:
     experts: bool = False
     most: int = 3  # values of an axis of two pools
     own_frac: float = 0.7  # of the axes that a pool may have to itself
+    cvs: tuple[float, ...] = (0.0, 0.5, 1.0)  # of prompts and outputs
+    promises: tuple[tuple[str, str], ...] = (
+        ("ttft_mean", "tpot_mean"),
+        ("ttft_p99", "tpot_p99"),
+        ("ttft_p90", "itl_p99"),
+        ("ttft_p50", "e2e_p99"),
+    )
 
 
 DENSE: Final = Kind(
@@ -37,12 +44,6 @@ EXPERTS: Final = Kind(
     experts=True,
 )
 LARGE: Final = replace(EXPERTS, most=9, own_frac=1.0)
-_PROMISES: Final = (
-    ("ttft_mean", "tpot_mean"),
-    ("ttft_p99", "tpot_p99"),
-    ("ttft_p90", "itl_p99"),
-    ("ttft_p50", "e2e_p99"),
-)
 _METRICS: Final = (
     "goodput_requests_per_s_per_accelerator",
     "goodput_requests_per_s",
@@ -76,8 +77,8 @@ def drawn_problem(kind: Kind, seed: int, *, largest: int, smallest: int = 1) -> 
 def _study(kind: Kind, rng: np.random.Generator) -> dict[str, Any]:
     mode = str(rng.choice(["colocated", "disaggregated"]))
     isl, osl = (float(np.exp(rng.uniform(np.log(a), np.log(b)))) for a, b in _LENGTHS)
-    cv = [float(rng.choice([0.0, 0.5, 1.0])) for _ in range(2)]
-    names = _PROMISES[rng.integers(len(_PROMISES))]
+    cv = [float(rng.choice(kind.cvs)) for _ in range(2)]
+    names = kind.promises[rng.integers(len(kind.promises))]
     # A first token within a time that grows with the prompt, a token within 15-200 ms.
     ttft = float(np.exp(rng.uniform(np.log(0.3), np.log(10.0)))) * (0.3 + isl / 4096.0)
     tpot = float(np.exp(rng.uniform(np.log(0.015), np.log(0.2))))

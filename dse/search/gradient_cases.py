@@ -78,10 +78,6 @@ CASES: Final[Mapping[str, tuple[str, str, str, dict[str, Any], dict[str, Any], d
     ),
 }  # fmt: skip
 
-# Cases that are run as compiled as well: each compiles in one to two minutes of a core, those of
-# two pools with experts in many.
-COMPILED: Final = ("dense-means", "linear-closed", "dense-pools-full")
-
 # Changes of a system's numbers by the last part of their names.
 EXTREMES: Final[Mapping[str, Mapping[str, float]]] = {
     "as lowered": {},

@@ -1,8 +1,8 @@
 """Heights in the relaxed space and their whole gradients as one program, run by numpy.
 
-`climb` compiles a column for every start and coordinate. Here a point is priced once and moved
-along all coordinates together: a fraction of the work, and nothing to compile. The operations are
-those that would be compiled, in the precision of the numbers given.
+`climb` runs a column for every start and coordinate, so that one program serves all grids. Here a
+point is priced once and moved along all coordinates together: a fraction of the work, for one grid
+alone, in the precision of the numbers given.
 """
 
 from __future__ import annotations

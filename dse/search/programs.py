@@ -10,7 +10,7 @@ import numpy as np
 from jax.export import symbolic_shape
 
 from dse.search.interpret import Program
-from dse.serving.types import Deployment, System
+from dse.serving.types import System
 
 # The axis of designs. Tracing takes longer than running a thousand of them, so that their number is
 # left open.
@@ -49,14 +49,14 @@ def _whole(found: Any) -> Any:
 def run_on_designs(
     function: Callable[..., Any],
     system: System,
-    design: Deployment,
+    design: Any,
     *numbers: float,
     names: tuple[Any, ...] = (),
     part: Callable[[Any], Any] = _whole,
 ) -> Any:
     """`part` of function(system, design, *numbers, *names); its leaves are numpy arrays [..., n].
 
-    Leaves of the design are arrays [n] or single numbers. The function must be the same object in
+    `design` is a tree of arrays [n] or single numbers. The function must be the same object in
     every call; what it returns comes with nodes before designs. Only what `part` takes of it is
     computed.
     """

@@ -47,7 +47,7 @@ def relax(problem: Problem, progress: Progress | None = None, *, seed: int = 0) 
         polish(lattice, lattice.best(_N_BEST), seed=seed)
         report()
         space = RelaxedSpace.of(problem.grid)
-        if space.n_coordinates:
+        if space.n_coordinates and len(lattice.ranks) < size:
             reached: list[int] = []
             for points in climb(problem, space, _starts(lattice, space, seed)):
                 reached = _indices(problem.grid, space.rounded(points))

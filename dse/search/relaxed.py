@@ -229,7 +229,6 @@ def height_and_slope(
     moves: Moving,
     sign: Scalar,
     n_refinements: Scalar,
-    *,
     metric: str,
 ) -> tuple[Height, Height]:
     """Heights [n] of relaxed deployments and their derivatives along each one's direction."""

@@ -49,6 +49,7 @@ class Agreement(NamedTuple):
     epsilon: float  # to which it compares scores
     priced: int
     relaxed: float
+    seen: int  # designs that relaxation looked at
     relaxed_gap: float  # certified by the pools' own bounds
     seconds: tuple[float, float, float]  # enumerate, eliminate, relax
 
@@ -99,6 +100,7 @@ def compare(problem: Problem, seed: int, *, relaxes: bool = True) -> Agreement:
         epsilon=proof.epsilon,
         priced=proof.priced,
         relaxed=_score(problem, relaxed.found) if relaxed is not None else math.nan,
+        seen=relaxed.found.evaluated if relaxed is not None else 0,
         relaxed_gap=relaxed.gap if relaxed is not None else math.nan,
         seconds=(times[1] - times[0], times[2] - times[1], times[3] - times[2]),
     )
@@ -160,8 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(
             f"{one.seed:4d} {one.name:55s} {one.designs:8,d} designs {one.feasible:7,d} feasible "
             f"best {one.best:10.5g} eliminate {marks[0]} (priced {one.priced:,d}) "
-            f"relax {_missed(one.relaxed, one.best):8.1e} {marks[1]} {unsound}"
-            + " ".join(f"{s:.1f}s" for s in one.seconds),
+            f"relax {_missed(one.relaxed, one.best):8.1e} {marks[1]} "
+            f"(looked at {one.seen:,d}) {unsound}" + " ".join(f"{s:.1f}s" for s in one.seconds),
             flush=True,
         )
     exact, close, sound = (

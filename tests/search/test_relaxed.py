@@ -90,7 +90,7 @@ def test_weights_sum_to_one_and_move_in_log_space(space: RelaxedSpace) -> None:
 def test_points_that_move_are_the_designs_and_move_towards_others(
     small: Problem, space: RelaxedSpace
 ) -> None:
-    """What `climb` compiles starts from them: one column for each point and coordinate."""
+    """What `climb` prices starts from them: one column for each point and coordinate."""
     indices = [0, 7, 200, 383]
     points = space.points_of(designs(small, 4) * 0 + [small.grid.digits(i) for i in indices])
     traced, structure = interpret.trace(
@@ -214,7 +214,7 @@ def test_the_fuzz_fails_where_any_is_no_number(
 
     monkeypatch.setattr(gradient_fuzz, "interpreted", run)
     monkeypatch.setattr(
-        "sys.argv", ["fuzz", "--case", "dense-means", "--points", "8", "--compiled", "0"]
+        "sys.argv", ["fuzz", "--case", "dense-means", "--points", "8", "--climbed", "0"]
     )
     assert gradient_fuzz.main() == code
     lines = capsys.readouterr().out.splitlines()
