@@ -12,7 +12,7 @@ import pytest
 
 from dse.search.drawn_studies import Kind, drawn_problem
 from dse.search.solver import eliminates
-from dse.search.solver_agreement import Agreement, compare, sizes
+from dse.search.solver_agreement import compare
 
 SMALL = Kind(
     models=("Llama-2-7B",),
