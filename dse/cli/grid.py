@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from dse.cli.grid_report import draw_grid
 from dse.cli.options import Overrides, Seed, StudyName, parse_overrides
 from dse.cli.outcome import FINE, INTERRUPTED, NOTHING_FEASIBLE
 from dse.cli.session import Session
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dse.grid.document import GridResult
     from dse.search.sharded import Machine
     from dse.spec.grid import GridSpec
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 # Seconds between lines about progress where no terminal shows a bar.
 _LINE_EVERY_S: Final = 30.0
-_SHOWN: Final = ("rank", "score", "model", "hardware", "mode")
 
 
 def grid(
@@ -246,48 +244,15 @@ def _shown(session: Session, result: GridResult, machine: Machine, out: Path | N
 
         write_files(out, result, document, run)
         session.note(f"wrote {out}")
-    session.emit({**document, **run}, lambda console: _draw(console, document, run))
+    session.emit({**document, **run}, lambda console: draw_grid(console, document, run))
     if outcome.interrupted:
         kept = "the same command goes on from there" if out is not None else "--out keeps it"
         session.note(f"interrupted after {document['points']:,} designs; {kept}")
         return INTERRUPTED
     if not document["best"]:
+        # None where single precision let a design pass that double precision does not.
         nearest = document["nearest"]
-        session.note(f"nothing feasible; the nearest design: {nearest['reason']}")
+        how_near = f"; the nearest design: {nearest['reason']}" if nearest else ""
+        session.note(f"nothing feasible{how_near}")
         return NOTHING_FEASIBLE
     return FINE
-
-
-def _draw(out: Console, document: dict[str, Any], run: dict[str, Any]) -> None:
-    from dse.report.tables import rows_table
-    from dse.result import flat_design
-
-    rows = []
-    for rank, row in enumerate(document["best"], 1):
-        design = flat_design(row["design"])
-        line = {"rank": rank, document["metric"]: row["score"]}
-        several = {key: row[key] for key in ("model", "hardware")}
-        rows.append({**line, **several, **row["what_if"], **design})
-    if rows:
-        same = {
-            key for key in rows[0] if len(rows) > 1 and len({str(r.get(key)) for r in rows}) == 1
-        }
-        columns = [key for row in rows for key in row if key not in same or key in _SHOWN]
-        out.print(rows_table(rows, tuple(dict.fromkeys(columns)), title=document["study"]))
-        if same - set(_SHOWN):
-            equal = ", ".join(f"{key} {rows[0][key]}" for key in rows[0] if key in same)
-            out.print(f"The same in all of them: {equal}.", soft_wrap=True)
-    for metric, found in document["quantiles"].items():
-        line = {"metric": metric, **{f"{float(q):.0%}": v for q, v in found.items()}}
-        out.print(rows_table([line], tuple(line)))
-    counts = [
-        {"mode": mode, "reason": reason.replace("_", " "), "designs": n}
-        for mode, reasons in document["counts"].items()
-        for reason, n in sorted(reasons.items(), key=lambda item: -item[1])
-    ]
-    out.print(
-        rows_table(counts, ("mode", "reason", "designs"), title="Designs by first broken limit")
-    )
-    where = f"{run['devices']} devices ({run['device_kind']}) of {run['processes']} processes"
-    rate = f"{run['points_per_s']:,.0f}/s"
-    out.print(f"{document['points']:,} designs in {run['wall_s']:.1f} s ({rate}) on {where}")

@@ -92,9 +92,10 @@ def _model_input(model: str) -> list[dict[str, str]]:
 
 def _figures(result: Result) -> dict[str, bytes]:
     """Pareto front of all targets; roofline and breakdown of the best design; light and dark."""
-    from dse.report.figures import SPEED, breakdown_bars, pareto
+    from dse.report.figures import breakdown_bars, pareto
     from dse.report.roofline import roofline
     from dse.report.style import COLOURS, render
+    from dse.spec.metrics import SPEED
 
     best = result.best
     target = next(one for one in result.study.targets() if one.name == best.hardware)

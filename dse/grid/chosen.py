@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ from dse.grid.plan import Whole
 from dse.lower.study import Problem
 from dse.search.details import design_of, metrics_of
 from dse.search.exact import Priced, price_designs
-from dse.search.found import best_of, stage
+from dse.search.found import best_of, stage, unbeaten
 from dse.serving.reasons import Reason, describe
+from dse.spec.metrics import SPEED, THROUGHPUT
 
 # Scores that agree in so many digits are equal: the earlier design comes first.
 _EQUAL_DIGITS = 6
@@ -97,16 +98,7 @@ def front_rows(whole: Whole, held: Sequence[Held]) -> list[dict[str, Any]]:
             best_rate = -rate
             places.append(place_of(whole, number, index))
     rows = [row for row in rows_of(whole, places) if row["feasible"]]
-    return _beaten_left_out(rows)
-
-
-def _beaten_left_out(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    speed, rate = "output_tokens_per_s_per_user", "output_tokens_per_s_per_accelerator"
-    kept: list[dict[str, Any]] = []
-    for row in sorted(rows, key=lambda r: (-r["metrics"][speed], -r["metrics"][rate])):
-        if not kept or row["metrics"][rate] > kept[-1]["metrics"][rate] * (1 + 1e-9):
-            kept.append(row)
-    return kept
+    return unbeaten(rows, lambda row: (row["metrics"][SPEED], row["metrics"][THROUGHPUT]))
 
 
 def nearest_row(whole: Whole, held: Sequence[Held]) -> dict[str, Any] | None:

@@ -19,14 +19,15 @@ from dse.search.enumerate import longest_row
 from dse.search.sharded import narrowed
 from dse.space.designs import layout
 from dse.spec.grid import GridSpec
+from dse.spec.metrics import SPEED, THROUGHPUT
 
 # Metrics of a data set, beside the goal.
 COLUMNS: Final = (
     "ttft_mean_s",
     "tpot_mean_s",
     "requests_per_s",
-    "output_tokens_per_s_per_user",
-    "output_tokens_per_s_per_accelerator",
+    SPEED,
+    THROUGHPUT,
     "accelerators",
 )
 _MOST_CELLS: Final = 4_000_000

@@ -14,11 +14,12 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from dse.grid.reduce import Block, State, absorb, nothing
-from dse.search.enumerate import RATE, SPEED, outcome_of, whole
+from dse.search.enumerate import outcome_of, whole
 from dse.search.reduce import Best, Missed, Row, absorb_missed, nothing_missed, rounded
 from dse.search.sharded import compiled, on_devices
 from dse.serving.reasons import Reason
 from dse.space.designs import Layout, row_deployment, row_digits
+from dse.spec.metrics import SPEED, THROUGHPUT
 from dse.struct import Array, kept
 
 
@@ -95,13 +96,15 @@ class Leaves(NamedTuple):
 
 def priced_block(leaves: Leaves, block: Array, plan: Plan) -> tuple[Block, dict[str, Array]]:
     """(what the reductions read of a block, the columns of a data set); all flat [n]."""
-    names = dict.fromkeys((plan.metric, SPEED, RATE, *plan.histograms, *plan.columns, "reason"))
+    names = dict.fromkeys(
+        (plan.metric, SPEED, THROUGHPUT, *plan.histograms, *plan.columns, "reason")
+    )
     flat, counts, digits, in_row = _priced(leaves, block, plan, tuple(names))
     feasible = counts & (flat["reason"] == int(Reason.OK))
     row_figures = Row(
         score=jnp.where(feasible, leaves.sign * flat[plan.metric], -jnp.inf),
         speed=flat[SPEED],
-        rate=rounded(flat[RATE]),
+        rate=rounded(flat[THROUGHPUT]),
         reason=flat["reason"],
         counted=counts,
     )

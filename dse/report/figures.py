@@ -14,10 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dse.report.style import MARKERS, Colours, Theme, new_figure, themed
+from dse.spec.metrics import SPEED, THROUGHPUT
 from dse.units import format_si
-
-SPEED: Final = "output_tokens_per_s_per_user"
-THROUGHPUT: Final = "output_tokens_per_s_per_accelerator"
 
 _MAX_TERMS: Final = 10
 _LOG_FROM_RATIO: Final = 100.0  # an axis that spans more than this reads better in log scale

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from dse.spec.metrics import SPEED, THROUGHPUT
+
 MOST_POINTS: Final = 10
 
 _LATENCIES: Final = ("ttft_mean_s", "ttft_p99_s", "tpot_mean_s", "tpot_p99_s")
 _YIELDS: Final = (
-    "output_tokens_per_s_per_user",
-    "output_tokens_per_s_per_accelerator",
+    SPEED,
+    THROUGHPUT,
     "prefix_hit_frac",
     "accelerators",
 )

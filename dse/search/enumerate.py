@@ -40,6 +40,7 @@ from dse.serving.reasons import Reason
 from dse.serving.types import Deployment, Outcome, System
 from dse.space.designs import Layout, layout, row_deployment
 from dse.space.grid import Grid
+from dse.spec.metrics import SPEED, THROUGHPUT
 from dse.struct import Array, Scalar, kept
 
 # Up to this many designs are priced by interpretation: compiling would take longer.
@@ -49,8 +50,6 @@ _DESIGNS_PER_LAUNCH: Final = 1 << 19
 _DRAWN: Final = 256
 
 Progress = Callable[[int, int], None]  # designs done, designs in all
-SPEED: Final = "output_tokens_per_s_per_user"
-RATE: Final = "output_tokens_per_s_per_accelerator"
 
 
 class Rows(NamedTuple):
@@ -94,7 +93,7 @@ def price_row(leaves: Any, row: Array, cut: Layout, metric: str) -> Row:
     return Row(
         score=jnp.where(feasible, sign * whole(outcome.metrics[metric], cut), -jnp.inf),
         speed=whole(outcome.metrics[SPEED], cut),
-        rate=whole(outcome.metrics[RATE], cut),
+        rate=whole(outcome.metrics[THROUGHPUT], cut),
         reason=reason,
         counted=counted,
     )

@@ -19,6 +19,7 @@ from dse.serving.promises import percentiles
 from dse.serving.reasons import Reason
 from dse.serving.types import Deployment, Outcome, System
 from dse.space.designs import digit_arrays, gathered
+from dse.spec.metrics import SPEED, THROUGHPUT
 from dse.struct import Scalar, replace
 
 REFINEMENTS = 6
@@ -134,8 +135,8 @@ def _compared(metric: str, priced: Priced) -> Scored:
     outcome = priced.outcome
     return Scored(
         score=outcome.metrics[metric],
-        speed=outcome.metrics["output_tokens_per_s_per_user"],
-        rate=outcome.metrics["output_tokens_per_s_per_accelerator"],
+        speed=outcome.metrics[SPEED],
+        rate=outcome.metrics[THROUGHPUT],
         reason=outcome.reason,
         miss=outcome.miss,
     )

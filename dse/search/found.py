@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,10 @@ BINS_PER_OCTAVE: Final = 16
 BINS: Final = 16 * BINS_PER_OCTAVE
 FIRST_OCTAVE: Final = -3
 
+# Of two designs this near to each other in throughput, the slower one is left out of a front.
+_ALIKE: Final = 1e-9
+
+T = TypeVar("T")
 Scored = tuple[float, int]  # (score, design); a higher score is better
 
 
@@ -129,3 +133,16 @@ def bin_of(speed: np.ndarray) -> np.ndarray:
     first = (127 + FIRST_OCTAVE) * BINS_PER_OCTAVE
     clipped: np.ndarray = np.clip(bits - first, 0, BINS - 1)
     return clipped
+
+
+def unbeaten(rows: Iterable[T], figures: Callable[[T], tuple[float, float]]) -> list[T]:
+    """The rows that no other beats in both of two figures, the first one falling.
+
+    Among equals the first stays.
+    """
+    kept: list[tuple[float, T]] = []
+    for row in sorted(rows, key=lambda r: tuple(-figure for figure in figures(r))):
+        second = figures(row)[1]
+        if not kept or second > kept[-1][0] * (1.0 + _ALIKE):
+            kept.append((second, row))
+    return [row for _, row in kept]

@@ -19,6 +19,7 @@ from dse.search.programs import run_on_designs
 from dse.serving.evaluate import dynamic_watts, evaluate, standing
 from dse.serving.reasons import Reason
 from dse.serving.types import GOODPUT, Deployment, System
+from dse.spec.metrics import SPEED, THROUGHPUT
 from dse.struct import Scalar
 
 # Designs of one compiled call; a last block that is not full repeats its last design.
@@ -72,8 +73,8 @@ def rates(system: System, asked: Asked, n_refinements: Scalar) -> Rates:
     prefill, decode = dynamic_watts(system, asked.design, outcome.point)
     return Rates(
         requests_per_s=outcome.point.requests_per_s,
-        speed=outcome.metrics["output_tokens_per_s_per_user"],
-        yields=outcome.metrics["output_tokens_per_s_per_accelerator"],
+        speed=outcome.metrics[SPEED],
+        yields=outcome.metrics[THROUGHPUT],
         reason=reason,
         prefill_j=prefill / rate,
         decode_j=decode / rate,

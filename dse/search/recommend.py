@@ -16,12 +16,13 @@ from dse.search.details import (
 )
 from dse.search.enumerate import Progress
 from dse.search.exact import Priced, price_designs
-from dse.search.found import Found, stage
+from dse.search.found import Found, stage, unbeaten
 from dse.search.proof import Proof
 from dse.search.solver import AUTO, Asked, solve
 from dse.search.trust import Doubt, doubts
 from dse.serving.reasons import Reason, describe
 from dse.space.designs import digit_arrays
+from dse.spec.metrics import SPEED, THROUGHPUT
 
 # Scores closer than this are equal: the design with fewer accelerators, then the earlier, wins.
 _EQUAL_DIGITS: Final = 6
@@ -148,12 +149,8 @@ def _nearest(rows: list[Row]) -> Row:
 
 def _front(rows: list[Row]) -> list[Row]:
     """Designs that no other beats in both speed per user and tokens/s per accelerator."""
-    speed, rate = "output_tokens_per_s_per_user", "output_tokens_per_s_per_accelerator"
-    kept: list[Row] = []
-    for row in sorted(rows, key=lambda r: (-r.figure(speed), -r.figure(rate), r.index)):
-        if not kept or row.figure(rate) > kept[-1].figure(rate) * (1 + 1e-9):
-            kept.append(row)
-    return kept
+    ordered = sorted(rows, key=lambda row: row.index)
+    return unbeaten(ordered, lambda row: (row.figure(SPEED), row.figure(THROUGHPUT)))
 
 
 def line(row: Row) -> dict[str, Any]:

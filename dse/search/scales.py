@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dse.lower.study import Problem
 from dse.search.join import Scale
+from dse.spec.metrics import THROUGHPUT
 
 
 def scale_of(problem: Problem) -> Scale | None:
@@ -25,5 +26,5 @@ def scale_of(problem: Problem) -> Scale | None:
         "goodput_requests_per_s_per_accelerator": Scale(1.0, 0.0, 1.0, 1.0),
         "goodput_requests_per_usd": Scale(1.0, 0.0, *per_usd),
         "output_tokens_per_s": Scale(tokens, 1.0, 0.0, 0.0),
-        "output_tokens_per_s_per_accelerator": Scale(tokens, 0.0, 1.0, 1.0),
+        THROUGHPUT: Scale(tokens, 0.0, 1.0, 1.0),
     }.get(goal.metric)

@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 from dse.errors import DseError
 from dse.lower.goal import Goal
 from dse.lower.study import Problem
-from dse.search.enumerate import RATE, SPEED
 from dse.search.proof import Proof, weakest
 from dse.search.recommend import Outcome, Row, best_first, line, priced_rows
 from dse.search.solver import Asked, solve
 from dse.serving.types import FULL
+from dse.spec.metrics import SPEED, THROUGHPUT
 from dse.struct import replace
 
 # Two speeds to an octave, over five octaves.
@@ -85,4 +85,4 @@ def _promised(problem: Problem, at_least: float) -> Problem:
     most_s = 1.0 / at_least if at_least > 0.0 else _NO_PROMISE_S
     means = {**limits.means, "tpot": min(float(limits.means.get("tpot", most_s)), most_s)}
     system = replace(problem.system, limits=replace(limits, means=means))
-    return dataclasses.replace(problem, system=system, goal=Goal(RATE, 1))
+    return dataclasses.replace(problem, system=system, goal=Goal(THROUGHPUT, 1))

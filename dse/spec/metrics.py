@@ -7,6 +7,10 @@ from typing import Final, Literal
 
 Better = Literal["maximize", "minimize", "either"]
 
+# The two figures of a Pareto front.
+SPEED: Final = "output_tokens_per_s_per_user"
+THROUGHPUT: Final = "output_tokens_per_s_per_accelerator"
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -44,13 +48,13 @@ def _all() -> tuple[Metric, ...]:
         Metric("requests_per_s", "requests/s", "maximize", "finished requests per second"),
         Metric("output_tokens_per_s", "tokens/s", "maximize", "output tokens of the deployment"),
         Metric(
-            "output_tokens_per_s_per_accelerator",
+            THROUGHPUT,
             "tokens/s",
             "maximize",
             "output tokens per second, divided by all accelerators",
         ),
         Metric(
-            "output_tokens_per_s_per_user",
+            SPEED,
             "tokens/s",
             "maximize",
             "speed one user sees, 1/TPOT",

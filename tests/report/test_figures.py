@@ -17,10 +17,11 @@ from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
 import dse
-from dse.report.figures import SPEED, THROUGHPUT, breakdown_bars, front, pareto
+from dse.report.figures import breakdown_bars, front, pareto
 from dse.report.labels import Label, place_labels
 from dse.report.roofline import roofline
 from dse.report.style import COLOURS, Theme, new_figure, render, save
+from dse.spec.metrics import SPEED, THROUGHPUT
 
 _POINTS = [
     {SPEED: 10.0, THROUGHPUT: 900.0, "series": "h100"},

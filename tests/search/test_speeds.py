@@ -10,10 +10,10 @@ import pytest
 import dse
 from dse.errors import DseError
 from dse.lower.study import Problem
-from dse.search.enumerate import RATE, SPEED
 from dse.search.exact import REFINEMENTS, score_designs
 from dse.search.solver import Asked
 from dse.search.speeds import STEP, Level, best_by_speed
+from dse.spec.metrics import SPEED, THROUGHPUT
 from tests.search.samples import few_of_which_some_fit, problem_of
 
 
@@ -35,7 +35,7 @@ def test_no_design_of_that_speed_yields_more(problem: Problem) -> None:
         fast = feasible & (whole.speed >= level.at_least)
         most = float(np.max(whole.rate[fast], initial=0.0))
         # A search's own precision; less load may yield more than any design does at its most.
-        assert level.row.figure(RATE) >= most * (1.0 - 5e-3)
+        assert level.row.figure(THROUGHPUT) >= most * (1.0 - 5e-3)
         assert level.row.figure(SPEED) >= level.at_least * (1.0 - 1e-6)
     fastest = float(whole.speed[feasible].max())
     assert fastest < STEP * max(levels[-1].at_least, levels[-1].row.figure(SPEED))
@@ -43,7 +43,7 @@ def test_no_design_of_that_speed_yields_more(problem: Problem) -> None:
 
 def test_faster_is_dearer_and_each_level_asks_for_more(problem: Problem) -> None:
     levels = _levels(problem)
-    yields = [level.row.figure(RATE) for level in levels]
+    yields = [level.row.figure(THROUGHPUT) for level in levels]
     asked = [level.at_least for level in levels]
     assert asked[0] == 0.0
     assert yields == sorted(yields, reverse=True)
@@ -52,8 +52,8 @@ def test_faster_is_dearer_and_each_level_asks_for_more(problem: Problem) -> None
 
 def test_elimination_finds_the_same(problem: Problem) -> None:
     exact, found = _levels(problem), _levels(problem, "eliminate")
-    assert [level.row.figure(RATE) for level in found] == pytest.approx(
-        [level.row.figure(RATE) for level in exact], rel=5e-3
+    assert [level.row.figure(THROUGHPUT) for level in found] == pytest.approx(
+        [level.row.figure(THROUGHPUT) for level in exact], rel=5e-3
     )
     assert {level.proof for level in found} == {"exact"}
 
