@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from dse.lower.study import Problem
+from dse.search.choices import Choices, TooLargeError, choices_of, keys_of
 from dse.search.halves import Half, Search, joined
 from dse.search.join import Pairs, Table, pairs_above
 from dse.search.neighbours import drawn
@@ -24,17 +25,7 @@ from dse.search.proof import Proof
 from dse.search.rates import INTERPRETED
 from dse.search.refusals import refused_pairs
 from dse.search.scales import scale_of
-from dse.search.stages import (
-    Choices,
-    Rows,
-    Stage,
-    TooLargeError,
-    choices_of,
-    index_of,
-    keys_of,
-    shared_axes,
-    stages_of,
-)
+from dse.search.stages import Rows, Stage, index_of, shared_axes, stages_of
 
 Progress = Callable[[int, int], None]
 

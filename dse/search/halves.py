@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.lower.study import Problem
+from dse.search.choices import every, keys_of
 from dse.search.exact import REFINEMENTS
 from dse.search.join import Pairs, Scale, Table, reach
 from dse.search.priced import PricedDesigns
 from dse.search.rates import epsilon_of, rate_of
-from dse.search.stages import Rows, Stage, every, keys_of, own_formats
+from dse.search.stages import Rows, Stage, own_formats
 
 Names = Sequence[str]
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dse.lower.study import Problem
-from dse.search.stages import Choices, Floats, Rows, Stage, keys_of, shared_axes
+from dse.search.choices import Choices, keys_of
+from dse.search.stages import Floats, Rows, Stage, shared_axes
 from dse.serving.reasons import Reason
 
 

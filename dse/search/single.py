@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from dse.lower.study import Problem
+from dse.search.choices import TooLargeError, choices_of, every
 from dse.search.exact import REFINEMENTS
 from dse.search.join import Floats, Scale
 from dse.search.neighbours import drawn
@@ -21,15 +22,7 @@ from dse.search.proof import Proof
 from dse.search.rates import BLOCK, INTERPRETED, Rates, epsilon_of, rate_of
 from dse.search.refusals import refused_single
 from dse.search.scales import scale_of
-from dse.search.stages import (
-    Rows,
-    Stage,
-    TooLargeError,
-    choices_of,
-    every,
-    index_of,
-    stages_of,
-)
+from dse.search.stages import Rows, Stage, index_of, stages_of
 
 Progress = Callable[[int, int], None]
 

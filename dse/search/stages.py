@@ -1,4 +1,4 @@
-"""The axes that each pool of a grid reads, and the choices of a pool that nothing refuses.
+"""The axes that each pool of a grid reads, and how a pool is priced beside an ideal other one.
 
 A pool's choices are rows of positions on all axes of the grid; axes that the pool does not read
 stay at 0. Two axes are lifted, since what they do is bounded at one of their ends: workers (their
@@ -9,10 +9,9 @@ one, with the activations of the smallest).
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -23,8 +22,7 @@ from dse.search.ideal import ANY_BATCH, beside_ideal_decode, beside_ideal_prefil
 from dse.search.lifted import with_best_formats
 from dse.search.programs import run_on_designs
 from dse.search.rates import NO_RATES, Asked, Rates, column, distinct, price
-from dse.serving.evaluate import front_capacity, standing
-from dse.serving.reasons import Reason
+from dse.serving.evaluate import front_capacity
 from dse.serving.types import FULL, GOODPUT, Deployment, System
 from dse.space.designs import DTYPE_AXES, axis_of, gathered
 from dse.space.grid import COLOCATED, SHAPE_AXES, Grid
@@ -33,19 +31,10 @@ from dse.struct import replace
 Rows = NDArray[Any]  # of integers
 Floats = NDArray[np.float64]
 
-# Of each pool: axes that decide whether it is refused, and those that are crossed with them later.
+# Axes that each pool reads.
 _PREFILL: Final = (*SHAPE_AXES, "draft_tokens", "workers", "max_batch", "chunk_tokens")
 _DECODE: Final = (*SHAPE_AXES, "draft_tokens", "workers", "max_batch")
 _COLOCATED: Final = (*SHAPE_AXES, "draft_tokens", "replicas", "max_batch", "chunk_tokens")
-_LATER: Final = ("chunk_tokens",)
-# More choices of one pool than this are not listed.
-MOST_ROWS: Final = 4_000_000
-# Short enough for caches.
-_STANDING_BLOCK: Final = 1 << 14
-
-
-class TooLargeError(Exception):
-    """A pool has more choices than can be listed."""
 
 
 @dataclass(frozen=True)
@@ -178,95 +167,3 @@ def design_of(problem: Problem, rows: Rows) -> Deployment:
 def index_of(problem: Problem, rows: Rows) -> list[int]:
     """Indices in the grid, which may be larger than 64 bits hold."""
     return [problem.grid.index(row) for row in rows.tolist()]
-
-
-def every(stage: Stage, axis: str, rows: Rows) -> Rows:
-    """Each row with every position of an axis."""
-    size = len(stage.values(axis))
-    found = np.repeat(rows, size, axis=0)
-    found[:, stage.place(axis)] = np.tile(np.arange(size, dtype=np.int32), len(rows))
-    return found
-
-
-class Refused(NamedTuple):
-    """Choices that are refused whatever their load: arrays [n]."""
-
-    reason: Rows
-    key: Rows
-    times: Rows  # choices that each stands for: those of the axes not crossed yet
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What nothing refuses of a pool, the lifted axes at the end that bounds them; and the rest."""
-
-    rows: Rows
-    refused: Refused
-
-
-def choices_of(stage: Stage, shared: Sequence[str]) -> Choices:
-    """Every choice of a pool on its unlifted axes that fits by itself.
-
-    Axes in `shared` are crossed first. Raises TooLargeError where there are too many.
-    """
-    sizes = {axis.name: axis.size for axis in stage.grid.axes}
-    crossed = [name for name in stage.reads if name not in stage.lifted]
-    late = [name for name in crossed if name not in shared and name.split(".")[-1] in _LATER]
-    early = [name for name in crossed if name not in late]
-    rows = np.zeros((1, len(stage.grid.axes)), np.int32)
-    for name in stage.lifted:
-        rows[:, stage.place(name)] = stage.end(name)
-    refused = []
-    times = math.prod(sizes[name] for name in stage.lifted)
-    for axes, rest in ((early, math.prod(sizes[name] for name in late)), (late, 1)):
-        rows = _crossed(rows, [(stage.place(name), sizes[name]) for name in axes])
-        codes = _standing(stage, rows)
-        out = codes != int(Reason.OK)
-        keys = keys_of(stage.problem, rows[out], shared)
-        refused.append(Refused(codes[out], keys, np.full(len(keys), rest * times)))
-        rows = rows[~out]
-    return Choices(
-        rows, Refused(*(np.concatenate(leaves) for leaves in zip(*refused, strict=True)))
-    )
-
-
-def keys_of(problem: Problem, rows: Rows, shared: Sequence[str]) -> Rows:
-    """[n] one number for the positions on some axes."""
-    key = np.zeros(len(rows), np.int64)
-    for name in shared:
-        place = problem.grid.names.index(name)
-        key = key * problem.grid.axes[place].size + rows[:, place]
-    return key
-
-
-def _crossed(rows: Rows, axes: Sequence[tuple[int, int]]) -> Rows:
-    for place, size in axes:
-        if len(rows) * size > MOST_ROWS:
-            raise TooLargeError
-        n = len(rows)
-        rows = np.repeat(rows, size, axis=0)
-        rows[:, place] = np.tile(np.arange(size, dtype=np.int32), n)
-    return rows
-
-
-def _standing(stage: Stage, rows: Rows) -> Rows:
-    """Reasons [n] why choices are refused whatever their load, the budget of the pool included."""
-    parts: list[Rows] = [np.zeros(0, np.int64)]
-    for start in range(0, len(rows), _STANDING_BLOCK):
-        block = rows[start : start + _STANDING_BLOCK]
-        system, asked = stage.alone(block, limited=False)
-        found: Any = run_on_designs(standing, system, asked.design).reason
-        parts.append(np.asarray(found).astype(np.int64))
-    codes = np.concatenate(parts)
-    # The ideal pool has no budget: the least that this one takes, of all that may be spent.
-    least = stage.accelerators(rows) * _least_workers(stage, rows)
-    budget = stage.problem.system.budget_accelerators * (1.0 + 1e-6)
-    above = (least > budget) & ((codes == int(Reason.OK)) | (codes > int(Reason.BUDGET)))
-    return np.where(above, int(Reason.BUDGET), codes)
-
-
-def _least_workers(stage: Stage, rows: Rows) -> Any:
-    values = stage.values(stage.workers)
-    if stage.lifts_workers:
-        return values.min()
-    return values[rows[:, stage.place(stage.workers)]]
