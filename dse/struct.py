@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar, dataclass_transform
+from collections.abc import Callable
+from typing import Any, TypeVar, cast, dataclass_transform
 
 import jax
 
@@ -12,6 +13,7 @@ Array = jax.Array
 Scalar = jax.Array | float
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 _barrier: Any = jax.lax.optimization_barrier
 
 
@@ -38,6 +40,15 @@ def kept(values: T) -> T:
     """
     held: T = jax.tree.map(_barrier, values)
     return held
+
+
+def traced_once(function: F) -> F:
+    """The function, traced once for all calls with arguments of the same shapes.
+
+    A program calls a step's formulas again and again, and most programs have them in common:
+    tracing them anew each time would take more time than all else before a small search.
+    """
+    return cast(F, jax.jit(function))
 
 
 def replace(instance: T, **changes: Any) -> T:

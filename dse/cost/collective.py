@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from dse.cost.types import Engine, Target
 from dse.smooth import ramp, soft_choice
-from dse.struct import Array, Scalar
+from dse.struct import Array, Scalar, traced_once
 
 
 def _inside_rate(ranks: Scalar, target: Target, engine: Engine) -> Array:
@@ -32,6 +32,7 @@ def _outside_rate(target: Target, engine: Engine) -> Scalar:
     return target.scale_out_bytes_per_s * engine.link_frac
 
 
+@traced_once
 def all_reduce_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine) -> Array:
     """All-reduce of `size_bytes` over `ranks`.
 
@@ -52,6 +53,7 @@ def all_reduce_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: E
     return inside + ring + outside
 
 
+@traced_once
 def all_gather_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine) -> Array:
     """All-gather (or reduce-scatter) in which every rank ends with `size_bytes`: (n-1)/n V / bw."""
     d = jnp.minimum(ranks, target.scale_up_domain)
@@ -64,6 +66,7 @@ def all_gather_time(size_bytes: Scalar, ranks: Scalar, target: Target, engine: E
     return inside + crossing + far
 
 
+@traced_once
 def all_to_all_time(
     inside_bytes: Scalar, outside_bytes: Scalar, ranks: Scalar, target: Target, engine: Engine
 ) -> Array:

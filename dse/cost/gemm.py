@@ -6,12 +6,13 @@ as quick to trace and to compile as one.
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from dse.cost.law import TILE_AREA, Kernel, compute_time, kernel_time, serial_time
 from dse.cost.types import Gemms, Law, Pool, Target
 from dse.smooth import padded
-from dse.struct import Array, Scalar
+from dse.struct import Array, Scalar, traced_once
 
 _OUTPUT_BYTES = 2.0
 
@@ -76,6 +77,7 @@ class Fields:
         self.in_layers = wide(gemms.in_layers)
 
 
+@traced_once
 def gemm_kernels(
     rows: Scalar, head_rows: Scalar, gemms: Gemms, pool: Pool, target: Target, law: Law
 ) -> list[Kernel]:
@@ -118,16 +120,9 @@ def gemm_kernels(
         memory_s * layers,
         time_s * layers,
     )
-    return [
-        Kernel(
-            flops=columns[0][i],
-            bytes=columns[1][i],
-            peak_flops_per_s=columns[2][i],
-            compute_s=columns[3][i],
-            memory_s=columns[4][i],
-            time_s=columns[5][i],
-            name=name,
-            term=term,
-        )
-        for i, (name, term) in enumerate(zip(gemms.names, gemms.terms, strict=True))
-    ]
+    apart = zip(*map(_taken_apart, columns), gemms.names, gemms.terms, strict=True)
+    return [Kernel(*of_one) for of_one in apart]
+
+
+def _taken_apart(column: Array) -> list[Array]:
+    return [jax.lax.index_in_dim(column, i, keepdims=False) for i in range(column.shape[0])]

@@ -8,7 +8,7 @@ from dse.cost.attention import index_growth_bytes, kv_growth_bytes, kv_window_by
 from dse.cost.gemm import Fields, local_shape, stacked
 from dse.cost.moe import expert_weight_bytes
 from dse.cost.types import Engine, Layers, Model, Pool, Target
-from dse.struct import Array, Scalar, struct
+from dse.struct import Array, Scalar, struct, traced_once
 
 _LOGIT_BYTES = 4.0
 
@@ -119,6 +119,7 @@ def activation_bytes(model: Model, pool: Pool) -> Array:
     return total + logits
 
 
+@traced_once
 def memory(model: Model, pool: Pool, target: Target, engine: Engine, context: Scalar) -> Memory:
     """The account of one accelerator at a mean context, in the chosen engine's terms.
 

@@ -9,7 +9,7 @@ from dse.cost.law import TILE_AREA, Kernel, compute_time, kernel_time, serial_ti
 from dse.cost.routing import RankLoad, rank_load
 from dse.cost.types import Engine, ExpertKind, Pool, Routing, Target
 from dse.smooth import ramp
-from dse.struct import Array, Scalar
+from dse.struct import Array, Scalar, traced_once
 
 _TINY = 1e-9
 _ROW_BYTES = 2.0  # of a result before it is reduced
@@ -57,6 +57,7 @@ def expert_weight_bytes(kind: ExpertKind, pool: Pool) -> Scalar:
     return parameters * pool.formats.weight_bytes["expert"]
 
 
+@traced_once
 def expert_kernel(
     tokens: Scalar, kind: ExpertKind, routing: Routing, pool: Pool, target: Target, engine: Engine
 ) -> Kernel:

@@ -27,7 +27,7 @@ from dse.cost.types import (
     PrefillLoad,
     Target,
 )
-from dse.struct import Array, Scalar, replace, struct
+from dse.struct import Array, Scalar, replace, struct, traced_once
 
 _RESIDUAL_BYTES = 2.0
 
@@ -163,6 +163,7 @@ def communication(
     return terms
 
 
+@traced_once
 def step_kernels(
     model: Model,
     pool: Pool,
@@ -206,6 +207,7 @@ class _Pass(NamedTuple):
     bytes: Array
 
 
+@traced_once
 def _draft_pass(
     model: Model,
     pool: Pool,
@@ -261,6 +263,7 @@ def _drafting(
     return _Pass(seconds, flops, sum((n * one.bytes for n, one in passes), jnp.zeros(())))
 
 
+@traced_once
 def step(
     model: Model,
     pool: Pool,

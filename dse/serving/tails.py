@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from dse.serving.sums import node_sum
-from dse.struct import Array, Scalar, struct
+from dse.struct import Array, Scalar, struct, traced_once
 
 _TINY = 1e-12
 # Below this share of the mean a spread is none: k stays a number that float32 holds.
@@ -39,6 +39,7 @@ def normal_density(z: Scalar) -> Array:
     return 0.3989422804014327 * jnp.exp(-0.5 * x * x)
 
 
+@traced_once
 def gamma_tail(y: Scalar, mean: Scalar, variance: Scalar) -> Array:
     """P(Y > y) of a gamma variable by its mean and variance."""
     centre = jnp.maximum(jnp.asarray(mean), _TINY)
@@ -154,6 +155,7 @@ def _quantile_jvp(
     return t, moved
 
 
+@traced_once
 def percentile(mixture: Mixture, level: Scalar) -> Array:
     """The time that a share `level` of requests stays under, seconds."""
     longest, shortest = jnp.asarray(0.0), jnp.asarray(jnp.inf)

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 
 from dse.lower.study import Problem, lower_study
 from dse.search import sharded
 from dse.spec.study import load_study
 
-# Without fusion XLA compiles several times faster; the numbers are those of the same operations.
-QUICK: dict[str, Any] = {
-    "xla_disable_hlo_passes": "fusion",
-    "xla_backend_optimization_level": 0,
-}
-QUICK_LAUNCH = jax.jit(
-    sharded.launch_blocks, static_argnames=("blocks", "mesh"), compiler_options=QUICK
-)
+# The search's program with no options of its own: compiled as quickly as the tests' flags make it.
+QUICK_LAUNCH = jax.jit(sharded.launch_blocks, static_argnames=("blocks", "mesh"))
 
 SMALL = """
 study: small

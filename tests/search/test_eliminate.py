@@ -52,8 +52,6 @@ CASES = [
     (PER_ACCELERATOR, 8, "200 ms", "60 ms"),
     (PER_ACCELERATOR, 4, "5 s", "15 ms"),
     (PER_ACCELERATOR, 64, "5 s", "200 ms"),
-    (PER_ACCELERATOR, 3, "500 ms", "25 ms"),
-    ("goodput_requests_per_s", 8, "1 s", "30 ms"),
     ("goodput_requests_per_s", 5, "300 ms", "20 ms"),
     ("goodput_requests_per_usd", 8, "1 s", "30 ms"),
     ("output_tokens_per_s_per_accelerator", 16, "2 s", "100 ms"),
