@@ -167,7 +167,8 @@ def _priced(
     from dse.cli.progress import progress_bar
     from dse.grid.devices import join_processes, use_every_core
     from dse.grid.document import GridResult
-    from dse.grid.run import prepare, price
+    from dse.grid.prepared import prepare
+    from dse.grid.run import price
     from dse.search.sharded import whole_machine
 
     read, spec = read_grid(study, pairs, given)
@@ -179,6 +180,8 @@ def _priced(
     else:
         use_every_core()
     whole = prepare(read, spec)
+    for remark in whole.remarks:
+        session.note(f"warning: {remark}")
     machine = whole_machine()
     with progress_bar(session, "designs", whole.whole.size) as bar:
         outcome = price(whole, machine, out, _both(bar, session))

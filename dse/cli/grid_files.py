@@ -45,9 +45,9 @@ def write_files(
 
 
 def _files(result: GridResult, document: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    from dse.grid.tables import lines_of
+    from dse.grid.tables import histogram_csv, lines_of
     from dse.report.style import COLOURS, render
-    from dse.result import flat_design
+    from dse.result import flat_design, flat_row
     from dse.spec.plain import dump_yaml, plain_data
 
     grid = result.grid
@@ -63,8 +63,19 @@ def _files(result: GridResult, document: Mapping[str, Any]) -> Iterator[tuple[st
             design = {f"best_{k}": v for k, v in flat_design(line.pop("best_design", {})).items()}
             lines.append({**line, **design})
         yield f"tables/{name}.csv", designs_csv(lines).encode()
+    for metric, found in result.histograms.items():
+        yield f"tables/histogram-{metric}.csv", histogram_csv(**found).encode()
+    if result.pareto:
+        beaten_by_none = [flat_row(_crossed(row)) for row in result.pareto]
+        yield "tables/pareto.csv", designs_csv(beaten_by_none).encode()
     for theme in COLOURS:
         for name, figure in result.figures(theme):
             ending = "" if theme == "light" else f"-{theme}"
             yield f"figures/{name}{ending}.svg", render(figure, "svg")
             yield f"figures/{name}{ending}.png", render(figure, "png")
+
+
+def _crossed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the Pareto set, which is feasible, with a column for each what-if axis."""
+    of_any = {key: row[key] for key in ("model", "hardware")}
+    return {**of_any, **row["what_if"], "design": row["design"], "metrics": row["metrics"]}

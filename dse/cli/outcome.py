@@ -40,7 +40,7 @@ def guard(session: Session, work: Callable[[], int | None]) -> int:
         raise
     except KeyboardInterrupt:
         return _explain(
-            session, "interrupted; what was finished is kept", "interrupted", INTERRUPTED
+            session, "interrupted before anything was finished", "interrupted", INTERRUPTED
         )
     except BrokenPipeError:
         return reader_left()

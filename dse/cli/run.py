@@ -140,7 +140,7 @@ def _sustains(row: dict[str, Any]) -> str:
 
 
 def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
-    from dse.report.fronts import pareto_rows, speed_rows
+    from dse.report.fronts import front_table, speed_rows
     from dse.report.tables import recommendation_table, rows_table
 
     out.print(recommendation_table(document["recommendations"], title=result.study.study))
@@ -150,11 +150,11 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
                 f"{one.label}: nothing is feasible. The nearest design: {_why(one)}.",
                 soft_wrap=True,
             )
+    for line in leader_lines(result):
+        out.print(line, soft_wrap=True)
     _draw_doubts(out, result)
-    front = pareto_rows(document["pareto"])
-    if front:
-        title = "Designs that no other beats in both speed per user and yield per accelerator"
-        out.print(rows_table(front, tuple(front[0]), title=title))
+    if document["pareto"]:
+        out.print(front_table(document["pareto"]))
     levels = speed_rows(document["by_speed"])
     if levels:
         title = "The most that accelerators yield where users are promised a speed"
@@ -176,6 +176,19 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
         f"{result.solver}, proof: {result.proof}"
     )
     _draw_searches(out, result)
+
+
+def leader_lines(result: Result) -> list[str]:
+    """Which target is best by the study's goal, where there are several."""
+    metric, sign = result.study.objective.metric, result.study.objective.sign
+    feasible = [one for one in result.recommendations if one.feasible]
+    if len(feasible) < 2:
+        return []
+    best = result.best
+    nearest = sign * max(sign * one.metrics[metric] for one in feasible if one is not best)
+    by = abs(best.metrics[metric] / nearest - 1.0) if nearest else 0.0
+    lead = f"by {by:.1%}" if by >= 5e-4 else "by next to nothing"
+    return [f"Best by {metric}: {best.label}, {lead}."]
 
 
 def _draw_searches(out: Console, result: Result) -> None:

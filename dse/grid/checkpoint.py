@@ -52,6 +52,11 @@ def read(folder: Path, fingerprint: Mapping[str, str]) -> Any:
     return body["state"]
 
 
+def damaged(folder: Path, how: str) -> CheckpointError:
+    """The error of a checkpoint whose checksum fits but whose content does not."""
+    return CheckpointError(f"{folder / NAME}: is damaged: {how}{_ADVICE}")
+
+
 _ADVICE: Final = "; give another --out, or delete the folder to price the grid from its beginning"
 
 
@@ -63,10 +68,10 @@ def _body(path: Path, text: str) -> dict[str, Any]:
             raise CheckpointError(
                 f"{path}: has the format {body['format']!r:.60}; expected {FORMAT}{_ADVICE}"
             )
-        damaged = written != digest(body)
+        fits = written == digest(body)
     except (ValueError, KeyError, AttributeError, TypeError):
-        damaged = True
-    if damaged:
-        raise CheckpointError(f"{path}: is damaged: its checksum does not fit{_ADVICE}")
+        fits = False
+    if not fits:
+        raise damaged(path.parent, "its checksum does not fit")
     assert isinstance(body, dict)
     return body

@@ -13,31 +13,22 @@ import numpy as np
 
 from dse.grid.chosen import best_rows, front_rows, nearest_row
 from dse.grid.held import Held
+from dse.grid.labels import axis_label, best_title, metric_label, tick
 from dse.grid.plan import Dimension
+from dse.grid.prepared import Grid
 from dse.grid.reduce import edges, quantile
-from dse.grid.run import Grid, Outcome
+from dse.grid.run import Outcome
 from dse.grid.tables import Table, table_of
-from dse.report.format import label as plain_label
-from dse.report.format import quantity
+from dse.report.figures import pareto
 from dse.report.heatmaps import Side, heat_map, regime_map, slices
+from dse.report.histogram import histogram
 from dse.report.style import Theme
 from dse.serving.reasons import Reason
-from dse.spec.metrics import METRICS
+from dse.spec.grid import factor_of
 
 _QUANTILES: Final = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+_MARKED: Final = {"0.05": "5 %", "0.5": "median", "0.95": "95 %"}  # quantiles in figures
 _COARSE: Final = 8  # fine bins in one that is shown
-
-# Labels of axes that are met often; others are labelled by their path.
-_LABELS: Final = {
-    "workload.isl.mean": "Prompt (tokens, mean)",
-    "workload.isl": "Prompt (tokens)",
-    "workload.osl.mean": "Output (tokens, mean)",
-    "workload.osl": "Output (tokens)",
-    "workload.arrivals.rate": "Arrivals (requests/s)",
-    "workload.concurrency": "Clients",
-    "budget.accelerators": "Accelerators (budget)",
-    "hardware": "Target",
-}
 
 
 @dataclass(frozen=True)
@@ -65,6 +56,16 @@ class GridResult:
         return nearest_row(self.grid.whole, self.held)
 
     @cached_property
+    def pareto(self) -> list[dict[str, Any]]:
+        wanted = self.grid.spec.pareto
+        return front_rows(self.grid.whole, self.held) if wanted else []
+
+    @cached_property
+    def histograms(self) -> dict[str, dict[str, Any]]:
+        """Metric -> edges of its bins and how many feasible designs are in each."""
+        return {name: self._histogram(name) for name in self.grid.spec.histogram}
+
+    @cached_property
     def tables(self) -> tuple[Table, ...]:
         whole = self.grid.whole
         return tuple(table_of(whole, self.held, i) for i in range(len(whole.tables)))
@@ -84,19 +85,33 @@ class GridResult:
             "counts": self._counts(),
             "best": self.best,
             "nearest": self.nearest,
-            "pareto": front_rows(whole, self.held) if spec.pareto else [],
+            "pareto": self.pareto,
             "quantiles": {name: self._quantiles(name) for name in spec.quantiles},
-            "histograms": {name: self._histogram(name) for name in spec.histogram},
+            "histograms": self.histograms,
             "tables": [self._table(table) for table in self.tables],
             "files": [{"name": n, "sha256": s, "designs": k} for n, s, k in self.outcome.files],
         }
 
     def figures(self, theme: Theme) -> Iterator[tuple[str, Any]]:
-        """(name, figure) of every heat map, slice and regime map."""
+        """(name, figure) of all that is kept: tables over axes, histograms, the Pareto set."""
+        yield from self._table_figures(theme)
+        for name, found in self.histograms.items():
+            quantiles = self._quantiles(name) if name in self.grid.spec.quantiles else {}
+            marked = {said: quantiles.get(share) for share, said in _MARKED.items()}
+            marks = {said: value for said, value in marked.items() if value is not None}
+            title = "Feasible designs of the grid"
+            look: dict[str, Any] = {"label": metric_label(name), "title": title, "theme": theme}
+            yield f"histogram-{name}", histogram(**found, marks=marks, **look)
+        if self.pareto:
+            # One line: what a target has of this set is not all that no other design of it beats.
+            points = [row["metrics"] for row in self.pareto]
+            title = "Designs of the grid that none beats in both"
+            yield "pareto", pareto(points, title=title, theme=theme)
+
+    def _table_figures(self, theme: Theme) -> Iterator[tuple[str, Any]]:
         spec, names = self.grid.spec, list(self.grid.whole.tables)
         goal = self.grid.whole.parts[0].base.goal
-        label = metric_label(goal.metric)
-        look: dict[str, Any] = {"label": label, "theme": theme}
+        look: dict[str, Any] = {"label": metric_label(goal.metric), "theme": theme}
         for kind, wanted in (("heat", spec.heat), ("slice", spec.slices), ("regime", spec.regime)):
             for asked in wanted:
                 axes = tuple(name.removeprefix("space.") for name in asked)
@@ -104,7 +119,8 @@ class GridResult:
                 x, y, *who = (self._side(dimension) for dimension in table.dimensions)
                 name = f"{kind}-{'-'.join(axes)}"
                 if kind == "heat":
-                    yield name, heat_map(x, y, table.score, **look)
+                    title = best_title(goal.metric, goal.sign, "in each cell")
+                    yield name, heat_map(x, y, table.score, title=title, **look)
                 elif kind == "slice":
                     numbers = self._numbers(table.dimensions[0])
                     yield name, slices(x, y, table.score, numbers=numbers, **look)
@@ -141,6 +157,7 @@ class GridResult:
         if not filled.size:
             return {"edges": [], "counts": []}
         first, last = int(filled[0]), int(filled[-1]) + 1
+        ends[0] = 0.0  # the first bin holds all below it, zeros too
         return {"edges": ends[first : last + 1].tolist(), "counts": counts[first:last].tolist()}
 
     def _table(self, table: Table) -> dict[str, Any]:
@@ -160,54 +177,9 @@ class GridResult:
         label = axis_label(dimension.name)
         numbers = self._numbers(dimension)
         values = [str(value) for value in dimension.values]
-        if numbers is None or any(value.startswith("x") for value in values):
-            shown = (f"{float(v[1:]):.3g}x" if _is_factor(v) else v for v in values)
-            return Side(label, tuple(shown))
-        return Side(label, tuple(_tick(dimension.name, number) for number in numbers))
-
-
-def _is_factor(value: str) -> bool:
-    return value.startswith("x") and value[1:2].isdigit()
-
-
-def _tick(name: str, number: float) -> str:
-    if "(" in axis_label(name):  # the label says the unit
-        return f"{number:.4g}" if abs(number) < 1e4 else f"{number:,.0f}"
-    return quantity(name, number, 3)
-
-
-def axis_label(name: str) -> str:
-    """An axis for people: what it changes, or its path."""
-    if name in _LABELS:
-        return _LABELS[name]
-    if name.startswith("objective.promises."):
-        latency, _, statistic = name.rpartition(".")[2].partition("_")
-        return f"Promise on {latency.upper()} {statistic}".rstrip()
-    if name.startswith(("hardware.", "pools.")):
-        *owner, last = name.split(".")
-        of = f" of {owner[-1]}" if len(owner) > 1 else ""
-        for unit in ("_usd_per_hour", "_bytes_per_s", "_flops_per_s", "_bytes", "_s"):
-            last = last.removesuffix(unit)
-        return f"{_capital(plain_label(last))}{of}"
-    return _capital(plain_label(name))
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def metric_label(name: str) -> str:
-    """A metric with its unit."""
-    metric = METRICS[name]
-    plain = name.removesuffix("_s") if metric.unit == "s" else name
-    for unit in ("_per_s_per_accelerator", "_per_s_per_user", "_per_s", "_per_usd", "_per_joule"):
-        plain = plain.removesuffix(unit)
-    per = " per accelerator" if name.endswith("_per_accelerator") else ""
-    return f"{_metric_words(plain)} ({metric.unit}{per})" if metric.unit else _metric_words(plain)
-
-
-def _metric_words(plain: str) -> str:
-    latency, _, statistic = plain.partition("_")
-    if latency in ("ttft", "tpot", "itl", "e2e"):
-        return f"{latency.upper()} {statistic}"
-    return _capital(plain.replace("_", " "))
+        factors = [factor_of(value) for value in values]
+        if numbers is None or any(factor is not None for factor in factors):
+            pairs = zip(factors, values, strict=True)
+            shown = (value if factor is None else f"{factor:.3g}x" for factor, value in pairs)
+            return Side(label, tuple(shown), factors.index(1.0) if 1.0 in factors else None)
+        return Side(label, tuple(tick(dimension.name, number) for number in numbers))

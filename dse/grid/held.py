@@ -141,6 +141,10 @@ class Held:
             counts={int(key): int(n) for key, n in data["counts"].items()},
         )
         ends = int(data["next_block"]), int(data["next_missed"])
+        if not all(0 <= end <= plan.n_blocks for end in ends):
+            raise ValueError(f"{ends[0]} of {plan.n_blocks} blocks")
+        if any(n < 0 for n in found.counts.values()):
+            raise ValueError("a negative number of designs")
         return cls(ends[0], found, tuple(cells), tuple(histograms), ends[1])
 
 

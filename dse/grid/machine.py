@@ -29,8 +29,9 @@ from dse.grid.devices import use_every_core
 from dse.grid.document import GridResult
 from dse.grid.operations import Work, work_of
 from dse.grid.plan import leaves_of
+from dse.grid.prepared import Grid, prepare
 from dse.grid.program import priced_block
-from dse.grid.run import Grid, prepare, price
+from dse.grid.run import price
 from dse.search.sharded import OWN, Machine, whole_machine
 from dse.spec.grid import GridSpec
 from dse.spec.load import load_spec

@@ -9,22 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import jax
 import numpy as np
 
-from dse import __version__
 from dse.errors import DseError
 from dse.grid import checkpoint
-from dse.grid.axes import Studies, own_lists, what_ifs
 from dse.grid.held import Held
-from dse.grid.plan import Whole, leaves_of, plan_grid
+from dse.grid.plan import leaves_of
+from dse.grid.prepared import Grid
 from dse.grid.program import NearestMisses, launch_whole
-from dse.grid.scenarios import parts_of
 from dse.grid.store import Store, need_parquet
 from dse.report.atomic import require_writable
 from dse.search.sharded import Machine, launch, shares
-from dse.spec.grid import GridSpec
-from dse.spec.study import Study, load_study
 
 # How long a launch and the time between checkpoints should last.
 LAUNCH_S: Final = 2.0
@@ -37,34 +32,6 @@ Progress = Callable[[int, int], None]  # designs done, designs in all
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A grid to be priced."""
-
-    study: Study  # without its grid block, its lists set to the axes that are lists
-    spec: GridSpec
-    whole: Whole
-    numbers: tuple[tuple[float, ...] | None, ...]  # values of the what-if axes in SI
-
-    @property
-    def fingerprint(self) -> dict[str, str]:
-        """What a checkpoint must agree with; names are for people."""
-        plain = self.spec.model_dump(mode="json", exclude={"axes"})
-        blocks = [[plan.n_blocks, plan.block_size, part.size] for part, plan in self._pairs()]
-        return {
-            "the study": checkpoint.digest(self.study.resolved()),
-            "the axes": checkpoint.digest({path: list(v) for path, v in self.spec.axes.items()}),
-            "what is kept": checkpoint.digest(plain),
-            "the sizes": checkpoint.digest(blocks),
-            "the version of dse": __version__,
-            "the version of jax": jax.__version__,
-            "the kind of device": jax.default_backend(),
-        }
-
-    def _pairs(self) -> Any:
-        return zip(self.whole.parts, self.whole.plans, strict=True)
-
-
-@dataclass(frozen=True)
 class Outcome:
     """What a grid's parts hold, and how it went."""
 
@@ -73,19 +40,6 @@ class Outcome:
     interrupted: bool
     priced: int  # designs of this run, those of a checkpoint not counted
     wall_s: float
-
-
-def prepare(study: Study, spec: GridSpec) -> Grid:
-    """Axes to arrays and programs. Raises DseError with what is wrong with them."""
-    lists = own_lists(spec.axes)
-    study = study.model_copy(update={"grid": None})
-    if lists:
-        study = load_study(study.resolved(), lists)
-    axes = what_ifs(spec.axes)
-    whole = plan_grid(parts_of(study, axes), axes, spec)
-    studies = Studies(study, axes)
-    numbers = tuple(studies.numbers(i) for i in range(len(axes)))
-    return Grid(study, spec, whole, numbers)
 
 
 def price(
@@ -133,6 +87,9 @@ class _Run:
         except KeyboardInterrupt:
             interrupted = True
         self._save()
+        if not interrupted and self.out is not None and self._counted() != self.grid.whole.size:
+            counted = f"it counts {self._counted():,} of {self.grid.whole.size:,} designs"
+            raise checkpoint.damaged(self.out, counted)
         wall_s = time.perf_counter() - started
         files = tuple((str(n), str(s), int(k)) for n, s, k in self.files)
         return Outcome(tuple(self.held), files, interrupted, self.priced, wall_s)
@@ -143,20 +100,28 @@ class _Run:
         if self.out is not None:
             try:
                 require_writable(self.out)
-                state = checkpoint.read(self.out, self.grid.fingerprint)
+                state = self._state(checkpoint.read(self.out, self.grid.fingerprint))
                 if state is not None and self.store is not None:
-                    self.store.check(state["files"])
+                    self.store.check(state[1])
             except DseError as error:
                 failure = error
         if self.machine.agreed(float(failure is not None)):
             raise failure or DseError("the first process cannot go on; it says why")
         return state
 
-    def _resume(self, state: Any) -> None:
+    def _state(self, kept: Any) -> tuple[list[Held], Any] | None:
+        """(what the parts hold, files) of a checkpoint. Raises CheckpointError."""
+        if kept is None or self.out is None:
+            return None
+        try:
+            pairs = zip(kept["parts"], self.plans, strict=True)
+            return [Held.from_json(data, plan) for data, plan in pairs], kept["files"]
+        except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+            raise checkpoint.damaged(self.out, f"its state is none of a grid's: {error}") from error
+
+    def _resume(self, state: tuple[list[Held], Any] | None) -> None:
         if state is not None:
-            pairs = zip(state["parts"], self.plans, strict=True)
-            self.held = [Held.from_json(data, plan) for data, plan in pairs]
-            self.files = state["files"]
+            self.held, self.files = state
         if self.machine.n_processes > 1:
             self.held = [
                 replace(
@@ -267,8 +232,10 @@ class _Run:
 
     def _report(self) -> None:
         if self.progress is not None:
-            done = sum(held.found.evaluated for held in self.held)
-            self.progress(done, self.grid.whole.size)
+            self.progress(self._counted(), self.grid.whole.size)
+
+    def _counted(self) -> int:
+        return sum(held.found.evaluated for held in self.held)
 
 
 def _in_order(

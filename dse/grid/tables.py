@@ -1,4 +1,4 @@
-"""Tables over axes of a grid: the best score of each cell, and which design reached it."""
+"""Tables of a grid: over axes, the best score of each cell and its design; and histograms."""
 
 from __future__ import annotations
 
@@ -70,3 +70,10 @@ def lines_of(whole: Whole, table: Table) -> list[dict[str, Any]]:
             line["best_design"] = design_of(base, at.design)
         lines.append(line)
     return lines
+
+
+def histogram_csv(edges: Sequence[float], counts: Sequence[int]) -> str:
+    """A line for each bin: its lower and upper edge, in the unit of the metric, and designs."""
+    bins = zip(edges, edges[1:], counts, strict=False)  # one edge more than bins
+    lines = [f"{lower:.12g},{upper:.12g},{n}\n" for lower, upper, n in bins]
+    return "".join(["lower,upper,designs\n", *lines])

@@ -96,3 +96,14 @@ def limits_of(objective: Objective) -> Limits:
         each=objective.request_limits(),
         attainment_frac=objective.attainment_frac or 1.0,
     )
+
+
+def load_remarks(goal: Goal, traffic: Traffic) -> list[str]:
+    """What a given load makes of the goal; empty where it means what it says."""
+    if not goal.metric.startswith("goodput") or traffic.load_kind != OPEN:
+        return []
+    return [
+        "the arrival rate is given, so goodput is that rate wherever the promises hold, and the "
+        "best design is the one that carries it at the least cost; leave the rate out to find the "
+        "largest"
+    ]

@@ -9,7 +9,7 @@ from dse.arch import load_model
 from dse.arch.types import ModelArch, Moe
 from dse.errors import DseError, one_of
 from dse.lower.formats import FormatChoice
-from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, traffic_of
+from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, load_remarks, traffic_of
 from dse.lower.model import lower_model
 from dse.lower.tables import format_choices, grid_of, make_tables, pools_of, routing_tables
 from dse.lower.target import lower_engine, lower_target
@@ -77,6 +77,7 @@ def lower_study(study: Study) -> Lowered:
     traffic = traffic_of(study)
     limits = limits_of(study.objective)
     warnings = [*arch.warnings, *_length_warnings(study, arch), *_axis_warnings(study, arch)]
+    warnings += load_remarks(goal, traffic)
     problems = tuple(
         (
             target,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rich.table import Table
+
+from dse.report.format import quantity
+from dse.report.tables import rows_table
 from dse.spec.metrics import SPEED, THROUGHPUT
 
 MOST_POINTS: Final = 10
@@ -21,26 +26,71 @@ _DEGREES: Final = {"attention_tp": "tp", "attention_dp": "dp", "moe_ep": "ep", "
 Point = Mapping[str, Any]
 
 
+def front_table(points: Sequence[Point], most: int = MOST_POINTS) -> Table:
+    """The table of a Pareto set that is not empty, with how many designs it leaves out below."""
+    rows = pareto_rows(points, most)
+    title = "Designs that no other beats in both speed per user and yield per accelerator"
+    table = rows_table(rows, tuple(rows[0]), title=title)
+    held = [
+        f"{path}={axis_value(value)}"
+        for path, value in points[0].get("what_if", {}).items()
+        if not _differs(points, path)
+    ]
+    notes = [f"all at {', '.join(held)}"] if held else []
+    if len(rows) < len(points):
+        notes.append(f"{len(points) - len(rows)} more with --json")
+    table.caption, table.caption_justify = "; ".join(notes) or None, "left"
+    return table
+
+
 def pareto_rows(points: Sequence[Point], most: int = MOST_POINTS) -> list[dict[str, Any]]:
     """Rows of the front's table, at most `most` for each target, evenly taken and with both ends.
 
-    `points` are those of `pareto` in `dse run --json`; the columns are the keys of the first row.
-    Models and targets are columns only where there are several.
+    `points` are those of `pareto` in `dse run --json` or `dse grid --json`; the columns are the
+    keys of the first row. Models, targets and what-if axes are columns only where there are
+    several. Of designs that read the same the first is shown.
     """
     several = [name for name in ("model", "hardware") if len({one[name] for one in points}) > 1]
-    groups: dict[tuple[str, ...], list[Point]] = {}
-    for one in points:
-        groups.setdefault((one["model"], one["hardware"]), []).append(one)
-    kept = [one for group in groups.values() for one in _spread(group, most)]
     names = [*_LATENCIES, *_YIELDS]
-    if not any(one["metrics"].get("prefix_hit_frac") for one in kept):
+    if not any(one["metrics"].get("prefix_hit_frac") for one in points):
         names.remove("prefix_hit_frac")
-    return [
-        {name: one[name] for name in several}
-        | {name: one["metrics"].get(name) for name in names}
-        | {"design": design_line(one["design"])}
-        for one in kept
-    ]
+    headings = axis_headings(list(points[0].get("what_if", {}))) if points else {}
+    crossed = {path: said for path, said in headings.items() if _differs(points, path)}
+    groups: dict[tuple[str, ...], dict[tuple[str, ...], dict[str, Any]]] = {}
+    for one in points:
+        row = (
+            {name: one[name] for name in several}
+            | {heading: axis_value(one["what_if"][path]) for path, heading in crossed.items()}
+            | {name: one["metrics"].get(name) for name in names}
+            | {"design": design_line(one["design"])}
+        )
+        read = tuple(quantity(name, value) for name, value in row.items())
+        groups.setdefault((one["model"], one["hardware"]), {}).setdefault(read, row)
+    return [row for group in groups.values() for row in _spread(list(group.values()), most)]
+
+
+def _differs(points: Sequence[Point], path: str) -> bool:
+    return len({one["what_if"][path] for one in points}) > 1
+
+
+def axis_headings(paths: Sequence[str]) -> dict[str, str]:
+    """Short headings of what-if axes: the last two parts of a path, where they tell it apart.
+
+    Parts stand apart, so that a narrow column breaks between words.
+    """
+    short = {path: " ".join(path.split(".")[-2:]) for path in paths}
+    taken = list(short.values())
+    return {p: s if taken.count(s) == 1 else p.replace(".", " ") for p, s in short.items()}
+
+
+def axis_value(text: str) -> str:
+    """A value of a what-if axis with at most four digits: `x0.5946035575` -> "x0.5946"."""
+    sign = "x" if text.startswith("x") else ""
+    try:
+        value = float(text.removeprefix("x"))
+    except ValueError:
+        return text
+    return f"{sign}{value:.4g}" if math.isfinite(value) and "." in text else text
 
 
 def speed_rows(levels: Sequence[Point]) -> list[dict[str, Any]]:
@@ -86,8 +136,8 @@ def _formats(pool: Mapping[str, Any]) -> str:
     return f" {both}, cache {cache}"
 
 
-def _spread(points: Sequence[Point], most: int) -> list[Point]:
-    if len(points) <= most:
-        return list(points)
-    step = (len(points) - 1) / (most - 1)
-    return [points[round(i * step)] for i in range(most)]
+def _spread(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    if len(rows) <= most:
+        return rows
+    step = (len(rows) - 1) / (most - 1)
+    return [rows[round(i * step)] for i in range(most)]

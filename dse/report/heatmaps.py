@@ -26,6 +26,7 @@ _HATCH: Final = "////"
 # Winners that lead by less are drawn as equal; those that lead by more in full colour.
 EQUAL_MARGIN: Final = 1e-3
 FULL_MARGIN: Final = 0.5
+_EQUAL: Final = f"{100 * EQUAL_MARGIN:g} %"
 _PALEST: Final = 0.3
 _LOG_FROM_RATIO: Final = 30.0
 
@@ -36,6 +37,7 @@ class Side:
 
     label: str
     ticks: tuple[str, ...]
+    always: int | None = None  # the value that keeps its tick where there are too many for all
 
 
 def heat_map(
@@ -56,9 +58,10 @@ def heat_map(
             bar.set_label(label)
             bar.outline.set_visible(False)
         _hatch(axes, ~known, colours)
-        _finish(axes, x, y, title)
+        _finish(axes, x, y)
         if not known.all():
             _legend(axes, [_hatched("nothing feasible", colours)])
+        put_title(figure, title)
     return figure
 
 
@@ -73,7 +76,10 @@ def regime_map(
     title: str = "",
     theme: Theme = "light",
 ) -> Figure:
-    """Which of `who` has the best score [nx, ny, who]; fainter where it leads by little."""
+    """Which of `who` has the best score [nx, ny, who]; fainter the less it leads the second by.
+
+    The shade grows evenly from a lead of 0.1 % to one of 50 %.
+    """
     with themed(theme) as colours:
         figure, axes = _panel(colours, width_in=7.2)
         winner, margin = winners(score, sign)
@@ -91,18 +97,19 @@ def regime_map(
             interpolation="none",
         )
         _hatch(axes, winner < 0, colours)
-        _finish(axes, x, y, title)
+        _finish(axes, x, y)
         handles = [
             Patch(facecolor=colours.series[i % len(colours.series)], label=name)
             for i, name in enumerate(who)
             if (winner == i).any()
         ]
         if (winner == len(who)).any():
-            handles.append(Patch(facecolor=colours.muted, label="equal (within 0.1 %)"))
+            handles.append(Patch(facecolor=colours.muted, label=f"equal (within {_EQUAL})"))
         if (winner < 0).any():
             handles.append(_hatched("none is feasible", colours))
         _legend(axes, handles, title=f"{label}: best with")
-        note = f"faint: leads by little; full colour: by {100 * FULL_MARGIN:.0f} % or alone"
+        full = f"{100 * FULL_MARGIN:g} %"
+        note = f"faintest: leads by {_EQUAL}; full colour: by {full} or more, or alone"
         axes.annotate(
             note,
             (1.0, 0.0),
@@ -114,6 +121,7 @@ def regime_map(
             verticalalignment="top",
             fontsize=8,
         )
+        put_title(figure, title)
     return figure
 
 
@@ -160,7 +168,7 @@ def slices(
             axes.plot(at, score[:, i], style, color=colour, label=name, **look)
         if numbers is not None and at.min() > 0.0 and at.max() / at.min() > 8.0:
             axes.set_xscale("log")
-        shown = _shown(len(at))
+        shown = _shown(x)
         axes.set_xticks(at[shown], [x.ticks[i] for i in shown])
         axes.xaxis.set_minor_locator(NullLocator())
         known = score[np.isfinite(score)]
@@ -169,10 +177,16 @@ def slices(
         elif known.size and known.min() >= 0.0:
             axes.set_ylim(bottom=0.0)
         axes.set(xlabel=x.label, ylabel=label)
-        if title:
-            axes.set_title(title)
         axes.legend(title=series.label, loc="best")
+        put_title(figure, title)
     return figure
+
+
+def put_title(figure: Figure, title: str) -> None:
+    """A title above everything, legends that stand outside the panel included."""
+    if title:
+        place: dict[str, Any] = {"x": 0.01, "horizontalalignment": "left"}
+        figure.suptitle(title, fontsize=11, fontweight="bold", **place)
 
 
 def _panel(colours: Colours, width_in: float = 6.4) -> tuple[Figure, Axes]:
@@ -234,18 +248,16 @@ def _legend(axes: Axes, handles: list[Patch], title: str = "") -> None:
     legend.set_alignment("left")
 
 
-def _finish(axes: Axes, x: Side, y: Side, title: str) -> None:
+def _finish(axes: Axes, x: Side, y: Side) -> None:
     axes.grid(visible=False)
     for axis, side in ((axes.xaxis, x), (axes.yaxis, y)):
-        shown = _shown(len(side.ticks))
+        shown = _shown(side)
         axis.set_ticks([i + 0.5 for i in shown], [side.ticks[i] for i in shown])
     axes.set(xlim=(0, len(x.ticks)), ylim=(0, len(y.ticks)), xlabel=x.label, ylabel=y.label)
-    if title:
-        axes.set_title(title, pad=52 if axes.get_legend() is None else None)
 
 
-def _shown(n: int) -> list[int]:
-    """Positions of ticks: all of a few, else evenly spread ones with both ends."""
-    if n <= _MAX_TICKS:
-        return list(range(n))
-    return sorted({round(i * (n - 1) / (_MAX_TICKS - 1)) for i in range(_MAX_TICKS)})
+def _shown(side: Side) -> list[int]:
+    """Positions of ticks: all of a few, else every second, third and so on, evenly."""
+    step = math.ceil(len(side.ticks) / _MAX_TICKS)
+    first = 0 if side.always is None else side.always % step
+    return list(range(first, len(side.ticks), step))

@@ -122,9 +122,12 @@ def _relaxed(problem: Problem, progress: Progress | None, asked: Asked) -> Proof
     from dse.search.relax import relax  # optax takes long to import
 
     found = relax(problem, progress, seed=asked.seed)
+    size, priced = problem.grid.size, found.evaluated
+    if priced == size and not found.interrupted:
+        epsilon = _ENUMERATED_EPSILON
+        return Proof(found, problem.mode, "relax", "", size, priced, epsilon=epsilon)
     gap = _gap(problem, found, asked)
-    priced = found.evaluated
-    return Proof(found, problem.mode, "relax", "", problem.grid.size, priced, gap, COMPILED_EPSILON)
+    return Proof(found, problem.mode, "relax", "", size, priced, gap, COMPILED_EPSILON)
 
 
 def _gap(problem: Problem, found: Found, asked: Asked) -> float:

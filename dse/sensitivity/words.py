@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from dse.sensitivity.result import Kind, Row, Sensitivity
 from dse.sensitivity.rivals import BreakEven
-from dse.spec.objective import LimitKey
+from dse.spec.objective import PROMISE_KEYS, REQUEST_KEYS
 from dse.units import Dimension, dimension_of, format_si
 
 _ENDINGS: Final = ("_bytes_per_s", "_flops_per_s", "_bytes", "_usd_per_hour", "_tokens")
@@ -31,7 +32,7 @@ def said(name: str) -> str:
     if group == "promises":
         latency, _, statistic = rest.partition("_")
         promised = " ".join(("promised", statistic, latency.upper())).replace("  ", " ")
-        return promised if rest in get_args(LimitKey) else "share that may miss"
+        return promised if rest in (*PROMISE_KEYS, *REQUEST_KEYS) else "share that may miss"
     text = rest if group in ("hardware", "workload", "engine", "design") else name
     for ending in _ENDINGS:
         text = text.removesuffix(ending)
@@ -95,6 +96,9 @@ def shadow_prices(found: Sensitivity) -> list[str]:
     return lines
 
 
+_WHOLE: Final = "budget.accelerators"
+
+
 def break_evens(found: Sensitivity, kind: Kind, most: int = 4) -> list[str]:
     """What would have to change for a design of another kind to win, the nearest first."""
     units = {row.name: row.unit for row in found.rows}
@@ -108,16 +112,18 @@ def break_evens(found: Sensitivity, kind: Kind, most: int = 4) -> list[str]:
 
 
 def _distance(one: BreakEven) -> float:
-    from math import log
-
-    return log(one.factor) if one.factor else float("inf")
+    return math.log(one.factor) if one.factor else float("inf")
 
 
 def _to_win(one: BreakEven, unit: str) -> str:
     assert one.factor is not None, "only what is met is told"
     assert one.value is not None, "a factor has a value"
-    text = f"{said(one.name)} would have to be {one.factor:.3g} times as large"
-    text += f" ({quantity(one.value, unit)})"
+    factor, value = one.factor, one.value
+    if one.name == _WHOLE:
+        value = math.ceil(value) if factor > 1.0 else math.floor(value)
+        factor *= value / one.value
+    text = f"{said(one.name)} would have to be {factor:.3g} times as large"
+    text += f" ({quantity(value, unit)})"
     return f"{text}, where the best design breaks a limit" if one.lost else text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from pydantic import Field, field_validator
 
@@ -68,6 +68,10 @@ class ScaleOut(Spec):
     latency_s: SourcedLatency
 
 
+# Peaks of two dtypes further apart than this are in different units: fp4 has some six times bf16.
+MOST_APART: Final = 100
+
+
 class Hardware(Spec):
     """One accelerator and its surroundings. A peak is dense and never derated."""
 
@@ -112,6 +116,15 @@ class Hardware(Spec):
         return {key: _in_si(str(key), value) for key, value in raw.items()}
 
     def cross_faults(self) -> Iterator[tuple[Location, str]]:
+        peaks = {name: peak.value for name, peak in self.peak_flops_per_s.items()}
+        least, most = min(peaks, key=peaks.__getitem__), max(peaks, key=peaks.__getitem__)
+        if peaks[most] > MOST_APART * peaks[least]:
+            yield (
+                ("peak_flops_per_s", least),
+                f"{format_si(peaks[least], 'flops_per_s')} of {least} beside "
+                f"{format_si(peaks[most], 'flops_per_s')} of {most}: "
+                f"{peaks[most] / peaks[least]:,.0f} times apart, expected up to {MOST_APART}",
+            )
         usable, idle, power = self.usable_bytes, self.idle_power_w, self.power_w
         if usable is not None and usable.value > self.memory_bytes.value * 1.1:
             # Raw capacity may exceed the data sheet's round number by a few percent.

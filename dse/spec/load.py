@@ -90,6 +90,11 @@ def is_text(source: str) -> bool:
     return "\n" in source or source.lstrip().startswith("{")
 
 
+_OF_HARDWARE: Final = (
+    "; numbers of a target are changed in a copy of its file, or by `dse grid --axis`"
+)
+
+
 def _overridden(document: Document, overrides: Iterable[Override]) -> tuple[Node, list[Fault]]:
     root, faults = document.root, []
     for path, text in overrides:
@@ -97,7 +102,8 @@ def _overridden(document: Document, overrides: Iterable[Override]) -> tuple[Node
             steps = _steps(path)
             root = replaced(root, steps, parse_value(text, _SET))
         except KeyError as error:
-            faults.append(_SET.fault(path, str(error.args[0])))
+            advice = _OF_HARDWARE if path.startswith("hardware.") else ""
+            faults.append(_SET.fault(path, f"{error.args[0]}{advice}"))
         except SpecError as error:
             faults += [_SET.fault(path, fault.message) for fault in error.faults]
     return root, faults

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from dse.errors import did_you_mean
 from dse.spec.base import Location, Spec, exclusive, fault, unknown_name
 from dse.spec.metrics import METRICS
 from dse.spec.quantity import LimitS, Name, Quantity
@@ -32,10 +34,25 @@ PromiseKey = Literal[
 ]
 # What one request must meet; with attainment_frac, the share of requests that must.
 RequestKey = Literal["ttft", "tpot", "itl", "e2e"]
-# One literal, not a union: a key that is none of them is one fault, with the nearest of them all.
-LimitKey = Literal[PromiseKey, RequestKey]
+_PERCENTILE: Final = re.compile(r"(ttft|tpot|itl|e2e)_p(\d{1,2}(?:\.\d+)?)")
 REQUEST_KEYS: Final[tuple[str, ...]] = get_args(RequestKey)
 PROMISE_KEYS: Final[tuple[str, ...]] = get_args(PromiseKey)
+
+
+def _key(raw: object) -> object:
+    """Refuse percentiles that are not kept, and say how they are promised."""
+    asked = _PERCENTILE.fullmatch(raw) if isinstance(raw, str) else None
+    if asked is None or raw in PROMISE_KEYS:
+        return raw
+    share = float(asked[2]) / 100.0
+    raise fault(
+        f"unknown key {raw!r}{did_you_mean(asked[0], PROMISE_KEYS)} Another percentile is promised "
+        f"to a share of the requests: `{asked[1]}:` with `attainment_frac: {share:g}`"
+    )
+
+
+# One literal, not a union: a key that is none of them is one fault, with the nearest of them all.
+LimitKey = Annotated[Literal[PromiseKey, RequestKey], BeforeValidator(_key)]
 
 
 def _metric(raw: object) -> object:

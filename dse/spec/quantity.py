@@ -127,6 +127,8 @@ def text_of(raw: object) -> object:
         raise fault(f"found {describe(raw)}; expected text")
     if not raw.strip():
         raise fault("found empty text; expected a name")
+    if not raw.strip().isprintable():
+        raise fault(f"found {describe(raw)}; expected text without control characters")
     return raw
 
 
@@ -136,7 +138,7 @@ Bytes = Annotated[float, Quantity("bytes", 1e3, 1e16, 1e8)]
 MemoryBytes = Annotated[float, Quantity("bytes", 1e6, 1e15, 1e11)]
 BytesPerS = Annotated[float, Quantity("bytes_per_s", 1e6, 1e17, 1e12)]
 FlopsPerS = Annotated[float, Quantity("flops_per_s", 1e6, 1e20, 1e15)]
-LatencyS = Annotated[float, Quantity("s", 1e-12, 10.0, 1e-5, zero=True)]
+LatencyS = Annotated[float, Quantity("s", 1e-12, 1.0, 1e-5, zero=True)]
 LimitS = Annotated[float, Quantity("s", 1e-6, 3600.0, 1.0)]
 Watts = Annotated[float, Quantity("w", 1e-2, 1e7)]
 UsdPerHour = Annotated[float, Quantity("usd_per_hour", 1e-4, 1e5)]

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -235,3 +236,28 @@ def test_interrupt_keeps_what_was_finished(study: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".out*"))
     if (tmp_path / "out").exists():
         assert json.loads((tmp_path / "out" / "manifest.json").read_text())["interrupted"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "sign", "line"),
+    [
+        ((2.0, 1.0, 1.6), 1, ["Best by score: a, by 25.0%."]),
+        ((2.0, 1.0, 1.6), -1, ["Best by score: b, by 37.5%."]),
+        ((2.0, 1.9999, None), 1, ["Best by score: a, by next to nothing."]),
+        ((2.0, None, None), 1, []),
+    ],
+)
+def test_the_best_of_several_targets_is_named(
+    scores: tuple[float | None, ...], sign: int, line: list[str]
+) -> None:
+    rows = [
+        SimpleNamespace(label=name, feasible=score is not None, metrics={"score": score})
+        for name, score in zip("abc", scores, strict=True)
+    ]
+    feasible = [one for one in rows if one.feasible]
+    result: Any = SimpleNamespace(
+        study=SimpleNamespace(objective=SimpleNamespace(metric="score", sign=sign)),
+        recommendations=rows,
+        best=max(feasible, key=lambda one: sign * one.metrics["score"]),
+    )
+    assert command.leader_lines(result) == line

@@ -1,6 +1,6 @@
 """The same grid on eight devices, in two processes, and killed in the middle: the same bytes.
 
-Each run is a process of its own, since jax takes its devices once.
+Each run of several devices is a process of its own, since jax takes its devices once.
 """
 
 from __future__ import annotations
@@ -16,21 +16,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
+from jax.sharding import Mesh
 
 import dse
-from dse.grid import checkpoint
+from dse.cli.grid import read_grid
+from dse.grid import checkpoint, plan, run
+from dse.grid.document import GridResult
+from dse.grid.prepared import prepare
+from dse.search.sharded import DEVICES, Machine
 from tests.grid.samples import AXES, KEPT, STUDY
 
 pytestmark = pytest.mark.slow
 
 # Small blocks, so that all devices have some; short launches, so that a run has many.
-# Compiled in a hurry: what is compared is the same for all.
-QUICK = "--xla_backend_optimization_level=0"
-SCRIPT = """
+BLOCK = 18
+SCRIPT = f"""
 import sys
 import dse.grid.plan, dse.grid.run
-dse.grid.plan.longest_row = lambda problem: 18
+dse.grid.plan.longest_row = lambda problem: {BLOCK}
 dse.grid.run.LAUNCH_S, dse.grid.run.CHECKPOINT_S = 1e-6, 0.0
 if sys.argv[1] == "stop":
     step = dse.grid.run._Run._save
@@ -57,7 +63,7 @@ def start(mode: str, study: Path, out: Path, *more: str, **variables: str) -> su
     """`dse grid` in a process of its own; programs are kept beside the study."""
     home = str(Path(dse.__file__).parents[1])
     cache = {"DSE_CACHE_DIR": str(study.parent / "cache"), "JAX_PLATFORMS": "cpu"}
-    variables["XLA_FLAGS"] = f"{QUICK} {variables.get('XLA_FLAGS', '')}"
+    variables["XLA_FLAGS"] = f"{os.environ['XLA_FLAGS']} {variables.get('XLA_FLAGS', '')}"
     arguments = ["grid", str(study), "--out", str(out), "--json", *more]
     return subprocess.Popen(
         [sys.executable, "-c", SCRIPT, mode, *arguments],
@@ -103,10 +109,17 @@ def reference(study: Path) -> Path:
     return study.parent / "both"
 
 
-def test_one_device_gives_the_same_designs(study: Path, reference: Path, tmp_path: Path) -> None:
-    found = document(start("go", study, tmp_path / "out", JAX_NUM_CPU_DEVICES="1"))
+def test_one_device_gives_the_same_designs(
+    study: Path, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process: the command on its one device is that of the command line's tests."""
+    monkeypatch.setattr(plan, "longest_row", lambda problem: BLOCK)
+    one = Machine(Mesh(np.asarray(jax.devices()[:1]), (DEVICES,)))
+    read, spec = read_grid(str(study), [], {"axes": {}})
+    grid = prepare(read, spec)
+    found = GridResult(grid, run.price(grid, one, tmp_path / "out")).to_json()
     wanted = json.loads((reference / "result.json").read_text())
-    assert found["devices"] == 1
+    assert one.n_devices == 1
     assert_close({key: found[key] for key in wanted}, wanted)
 
 

@@ -45,3 +45,26 @@ def test_axes_of_experts_mean_nothing_without_experts(space: str, said: list[str
 def test_axes_of_experts_are_fine_with_experts() -> None:
     space = "{moe_ep: [1, 8], redundant_experts: [0, 8], expert_placement: eplb}"
     assert warned(space, "Qwen3-30B-A3B") == []
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "metric", "said"),
+    [
+        ({"rate": 4}, "goodput_requests_per_s", True),
+        ({"rate": 4}, "output_tokens_per_s_per_accelerator", False),
+        ({}, "goodput_requests_per_s", False),
+    ],
+)
+def test_goodput_at_a_given_rate_is_that_rate(
+    arrivals: dict[str, float], metric: str, said: bool
+) -> None:
+    study = {
+        "study": "given",
+        "model": "Llama-3.1-8B",
+        "hardware": "h100-sxm",
+        "engine": "vllm",
+        "workload": {"isl": 512, "osl": 64, "arrivals": {"kind": "poisson", **arrivals}},
+        "objective": {"maximize": metric, "promises": {"ttft_mean": "1 s"}},
+    }
+    warnings = lower_study(load_study(study)).warnings
+    assert any("goodput is that rate" in one for one in warnings) == said

@@ -57,7 +57,9 @@ def test_one_choice_wins_alone() -> None:
 def test_a_regime_map_names_who_wins(theme: Theme) -> None:
     figure = regime_map(X, Y, WHO, SCORE, sign=1, label="TPOT mean (s)", theme=theme)
     said = texts(figure)
-    for text in (*WHO, "equal", "none is feasible", "TPOT mean (s)", *X.ticks, X.label, Y.label):
+    scale = "faintest: leads by 0.1 %; full colour: by 50 % or more, or alone"
+    other = ("equal", "none is feasible", "TPOT mean (s)", scale)
+    for text in (*WHO, *other, *X.ticks, X.label, Y.label):
         assert text in said
     assert render(figure, "png") == render(figure, "png")
 
@@ -84,3 +86,37 @@ def test_slices_have_a_line_for_each_value() -> None:
     figure = slices(X, Y, SCORE[..., 0], numbers=[512.0, 1024.0, 2048.0], label="Goodput")
     assert len(figure.axes[0].get_lines()) == 2
     assert all(text in texts(figure) for text in (*Y.ticks, Y.label, X.label, "Goodput"))
+
+
+def test_a_title_stands_above_the_legend() -> None:
+    figure = heat_map(X, Y, SCORE[..., 0], label="Goodput", title="Highest goodput")
+    assert figure.get_suptitle() == "Highest goodput"
+    figure.draw_without_rendering()
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    [title] = figure.texts
+    assert title.get_window_extent().y0 >= legend.get_window_extent().y1
+
+
+FACTORS = ("0.5x", "0.595x", "0.707x", "0.841x", "1x", "1.19x", "1.41x", "1.68x", "2x")
+
+
+@pytest.mark.parametrize(
+    ("side", "shown"),
+    [
+        (Side("Bandwidth", FACTORS, always=4), FACTORS[::2]),
+        (Side("Bandwidth", FACTORS[1:], always=3), FACTORS[1:]),
+        (Side("Bandwidth", FACTORS, always=3), FACTORS[1::2]),
+        (Side("Clients", tuple(map(str, range(22)))), ("0", "3", "6", "9", "12", "15", "18", "21")),
+    ],
+)
+def test_ticks_are_even_and_keep_the_one_that_matters(side: Side, shown: tuple[str, ...]) -> None:
+    n = len(side.ticks)
+    square = heat_map(side, side, np.ones((n, n)), label="Goodput").axes[0]
+    regimes = regime_map(side, side, WHO, np.ones((n, n, 2)), sign=1, label="rate").axes[0]
+    lines = slices(side, Y, np.ones((n, 2)), label="Goodput").axes[0]
+    found = [a for axes in (square, regimes) for a in (axes.xaxis, axes.yaxis)] + [lines.xaxis]
+    for axis in found:
+        assert tuple(text.get_text() for text in axis.get_ticklabels()) == shown
+        places = axis.get_ticklocs()
+        assert len(set(np.diff(places).tolist())) == 1

@@ -110,6 +110,15 @@ def test_a_forced_solver_is_taken(taken: list[str]) -> None:
     assert taken == ["enumerate by interpret_designs", "eliminate_single", "relax"]
 
 
+def test_a_climb_that_priced_every_design_proves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of()
+    for counted, words in ((problem.grid.size, "exact"), (problem.grid.size - 1, "none")):
+        found = Found(top=((2.0, 0),), counts={0: counted})
+        monkeypatch.setattr("dse.search.relax.relax", lambda *_, found=found, **__: found)
+        monkeypatch.setattr(solver, "bound_single", lambda *_, **__: None)
+        assert solve(problem, None, Asked("relax")).words == words
+
+
 def test_the_gap_of_a_climb_is_that_to_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dse.search.relax.relax", lambda *_, **__: Found(top=((2.0, 0),)))
     monkeypatch.setattr(solver, "bound_single", lambda *_, **__: 2.5)

@@ -17,7 +17,7 @@ BANDWIDTH = "hardware.memory_bandwidth_bytes_per_s"
 
 def row(name: str = BANDWIDTH, **values: Any) -> Row:
     group = "limit" if name.startswith("promises") else "hardware"
-    unit = "s" if group == "limit" else "bytes_per_s"
+    unit = values.pop("unit", "s" if group == "limit" else "bytes_per_s")
     return Row(name, group, unit, values.pop("value", 4.0e12), **values)
 
 
@@ -99,6 +99,16 @@ def test_break_even_tells_the_nearest_first() -> None:
     ]
     nothing = Kind(kind.design, 9.7, kind.differs, rows=kind.rows[2:])
     assert "no single number" in break_evens(one, nothing)[0]
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"), [(0.999, "0.875 times as large (7)"), (1.01, "1.13 times as large (9)")]
+)
+def test_a_budget_is_of_whole_accelerators(factor: float, words: str) -> None:
+    rows = (BreakEven("budget.accelerators", factor, factor * 8.0),)
+    kind = Kind({**DESIGN, "attention_tp": 4}, 9.7, {"attention_tp": (8, 4)}, rows=rows)
+    one = found(row(), row("budget.accelerators", unit="count", value=8), kinds=(kind,))
+    assert words in break_evens(one, kind)[1]
 
 
 def test_names_and_differences() -> None:

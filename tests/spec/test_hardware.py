@@ -80,6 +80,8 @@ def test_capacity_is_the_measured_one_where_known() -> None:
         ("vendor", "nvidea", "did you mean 'nvidia'? Allowed: nvidia, amd, "),
         ("name", 4090, "found 4090; expected text (put it in quotes)"),
         ("name", " ", "found empty text"),
+        ("name", "\x1b[31mred", "expected text without control characters"),
+        ("name", "nul\0", "expected text without control characters"),
         ("peak_flops_per_s", {}, "expected at least one dtype"),
         ("peak_flops_per_s", "989 TFLOP/s", "expected a mapping"),
         ("scale_up", [], "expected a mapping with technology, topology"),
@@ -99,6 +101,21 @@ def test_peak_of_an_unknown_dtype_names_the_known() -> None:
     assert found.path == "peak_flops_per_s.fp4"
     assert "unknown key 'fp4'; did you mean" in found.message
     assert "nvfp4" in found.message
+
+
+def test_peaks_in_different_units_are_noticed() -> None:
+    peaks = {"bf16": "989 GFLOP/s", "fp8": "1979 TFLOP/s"}
+    found = fault(Hardware, hardware(peak_flops_per_s=peaks))
+    assert found.path == "peak_flops_per_s.bf16"
+    assert "989 GFLOP/s of bf16 beside 1.979 PFLOP/s of fp8: 2,001 times apart" in found.message
+    near = {"bf16": "2.5 PFLOP/s", "nvfp4": "15 PFLOP/s"}
+    assert set(load(peak_flops_per_s=near).peak_flops_per_s) == set(near)
+
+
+def test_seconds_of_latency_are_microseconds() -> None:
+    found = fault(Hardware, hardware(scale_up=scale_up(latency_s="6.2 s")))
+    assert found.path.startswith("scale_up.latency_s")
+    assert "1 s" in found.message
 
 
 def test_unknown_status_names_the_known() -> None:

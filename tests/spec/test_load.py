@@ -213,3 +213,12 @@ def test_any_block_validates_or_every_fault_has_a_message(model: Any, data: Any)
 def test_any_override_is_applied_or_a_spec_error(path: str, value: str) -> None:
     with suppress(SpecError):
         load_spec(Space, {"max_batch": 4}, [(path, value)])
+
+
+def test_a_number_of_a_named_target_is_no_override_of_a_study() -> None:
+    study = {"study": "x", "hardware": ["h100-sxm"]}
+    with pytest.raises(SpecError) as failed:
+        load_spec(Study, study, [("hardware.memory_bandwidth_bytes_per_s", "4 TB/s")])
+    [message] = [one.message for one in failed.value.faults if one.file == "--set"]
+    assert "a list stands there" in message
+    assert "a copy of its file, or by `dse grid --axis`" in message

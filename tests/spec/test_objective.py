@@ -122,3 +122,16 @@ def test_every_promise_is_about_a_metric() -> None:
     assert len(PROMISE_KEYS) == 16
     for key in PROMISE_KEYS:
         assert METRICS[f"{key}_s"].better == "minimize"
+
+
+@pytest.mark.parametrize(("key", "share"), [("ttft_p95", "0.95"), ("e2e_p99.9", "0.999")])
+def test_another_percentile_is_a_share_of_the_requests(key: str, share: str) -> None:
+    found = faults(Objective, {"maximize": GOODPUT, "promises": {key: 1}})
+    [advice] = [one.message for one in found if "attainment_frac" in one.message]
+    assert f"`{key.split('_')[0]}:` with `attainment_frac: {share}`" in advice
+
+
+@pytest.mark.parametrize("key", ["ttft_p", "ttft_max", "nothing_p95"])
+def test_other_keys_get_no_such_advice(key: str) -> None:
+    found = faults(Objective, {"maximize": GOODPUT, "promises": {key: 1}})
+    assert [one.path for one in found] == [f"promises.{key}"]
