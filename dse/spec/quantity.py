@@ -5,8 +5,9 @@ Each type also refuses what cannot be meant: a memory of 80 (bytes), a promise o
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -118,6 +119,9 @@ class Whole:
     ) -> JsonSchemaValue:
         return {"type": "integer", "minimum": self.low, "maximum": self.high}
 
+# Control characters and halves of surrogate pairs: no terminal shows them, no file holds them.
+_UNSHOWN: Final = ("Cc", "Cs")
+
 
 def text_of(raw: object) -> object:
     """Refuse numbers and booleans where a word belongs: YAML reads `4090` as a number."""
@@ -127,7 +131,7 @@ def text_of(raw: object) -> object:
         raise fault(f"found {describe(raw)}; expected text")
     if not raw.strip():
         raise fault("found empty text; expected a name")
-    if not raw.strip().isprintable():
+    if any(unicodedata.category(letter) in _UNSHOWN for letter in raw.strip()):
         raise fault(f"found {describe(raw)}; expected text without control characters")
     return raw
 
