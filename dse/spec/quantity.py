@@ -119,6 +119,7 @@ class Whole:
     ) -> JsonSchemaValue:
         return {"type": "integer", "minimum": self.low, "maximum": self.high}
 
+
 # Control characters and halves of surrogate pairs: no terminal shows them, no file holds them.
 _UNSHOWN: Final = ("Cc", "Cs")
 
