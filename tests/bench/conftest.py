@@ -4,5 +4,5 @@ from __future__ import annotations
 
 import os
 
-if os.environ.get("XLA_FLAGS") == "--xla_backend_optimization_level=0":
+if os.environ.get("XLA_FLAGS") == os.environ.get("XLA_FLAGS_OF_TESTS", ""):
     del os.environ["XLA_FLAGS"]
