@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import resource
 import sys
 import time
@@ -131,7 +132,8 @@ def sizes(source: Any, n_designs: Sequence[int]) -> list[dict[str, Any]]:
         lines.append(
             {
                 "designs": found.result.points,
-                "us_per_design": 1e6 * found.machine.n_devices / max(found.rate, 1e-9),
+                "devices": found.machine.n_devices,
+                "designs_per_s": found.rate,
                 "cpu_us_per_design": 1e6 * found.cpu_s / max(found.designs, 1),
                 "peak_memory_bytes": _peak_memory_bytes(),
             }
@@ -201,11 +203,12 @@ def measure(source: Any, n_designs: int) -> dict[str, Any]:
 
 def _axes(n_designs: int) -> dict[str, Any]:
     """Axes over prompt lengths and bandwidths with about so many designs of `STUDY`."""
-    points = max(round(n_designs / (2 * 64 * 64) / 4), 2)
+    # As many values of each: lowering a value takes time and memory, crossing them takes none.
+    points = max(round(math.sqrt(n_designs / (2 * 64 * 64))), 2)
     return {
         "axes": {
             "workload.isl.mean": {"log": [128, 16384], "points": points},
-            "hardware.memory_bandwidth_bytes_per_s": "x0.5..x2:4",
+            "hardware.memory_bandwidth_bytes_per_s": f"x0.5..x2:{points}",
         },
         "heat": [["workload.isl.mean", "hardware.memory_bandwidth_bytes_per_s"]],
         "top": 4,
