@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.search.found import BINS, TOP, Found, bin_of, merged, reduced, stage
+from dse.search.found import BINS, TOP, Found, bin_of, merged, reduced, stage, unbeaten
 from dse.search.reduce import (
     Missed,
     Row,
@@ -120,3 +120,11 @@ def test_the_nearest_miss_is_a_candidate_only_when_nothing_is_feasible(feasible:
 def test_a_design_that_carries_the_load_comes_further_than_a_saturated_one() -> None:
     order = [Reason.DEGREE, Reason.BUDGET, Reason.KV, Reason.SATURATED, Reason.TTFT]
     assert [stage(int(code)) for code in order] == sorted({stage(int(code)) for code in order})
+
+
+def test_rows_that_another_beats_in_both_figures_are_left_out() -> None:
+    """The fifth is beaten, the third equals the second, the last yields a rounding error more."""
+    rows = [(1.0, 9.0), (3.0, 5.0), (3.0, 5.0), (4.0, 2.0), (2.0, 5.0), (2.5, 5.0 * (1 + 1e-12))]
+    numbered = list(enumerate(rows))
+    assert [i for i, _ in unbeaten(numbered, lambda row: row[1])] == [3, 1, 0]
+    assert unbeaten([], lambda row: (0.0, 0.0)) == []
