@@ -22,14 +22,16 @@ def in_step(traffic: Traffic, engine: Engine, wave_s: Scalar, decode_s: Scalar) 
     finish, are prefilled and decode as one wave of `wave_s`; lengths that vary spread the finishing
     times over a width of sqrt(12 rounds) osl_cv decode_s, and y = wave / (wave + spread). An engine
     that mixes phases lets the first prompts of a wave decode while the last are prefilled, which
-    spreads them at once. The floor is the first wave, which a benchmark contains (twice
-    `start_burst_frac`: a wave waits half its length on average).
+    spreads them at once. Of those that could keep in step the share `in_step_frac` does. The floor
+    is the first wave, which a benchmark contains (twice `start_burst_frac`: a wave waits half its
+    length on average).
     """
     floor = 2.0 * engine.start_burst_frac
     if engine.mixes_phases:
         return jnp.asarray(floor)
     spread = traffic.osl_cv * decode_s * _MEAN_DRIFT
-    return jnp.maximum(wave_s / jnp.maximum(wave_s + spread, _TINY), floor)
+    together = wave_s / jnp.maximum(wave_s + spread, _TINY)
+    return jnp.maximum(engine.in_step_frac * together, floor)
 
 
 def batching(rate: Scalar, fixed_s: Scalar, work_s: Scalar, most: Scalar) -> Array:
