@@ -10,6 +10,7 @@ from dse.arch.types import ModelArch, Moe
 from dse.errors import DseError, one_of
 from dse.lower.formats import FormatChoice
 from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, load_remarks, traffic_of
+from dse.lower.laws import Laws
 from dse.lower.model import lower_model
 from dse.lower.tables import format_choices, grid_of, make_tables, pools_of, routing_tables
 from dse.lower.target import lower_engine, lower_target
@@ -39,6 +40,7 @@ class Problem:
     choices: Mapping[PoolName, tuple[FormatChoice, ...]]
     absent: Mapping[str, str]  # metric -> why it has no value here
     workload: Workload  # what `system.traffic` was lowered from
+    laws: Mapping[PoolName, Laws]  # of the kernels on each pool's target
 
     @property
     def mode(self) -> str:
@@ -139,16 +141,22 @@ def _problem(
     if not drafts:
         model = replace(model, draft=None)
     grid = grid_of(study.space, mode)
-    choices = {pool: format_choices(arch, target, grid, pool) for pool in pools_of(mode)}
     spec = load_engine(_engine_name(study.engine.name), study.engine.parameters)
+    laws: dict[PoolName, Laws] = {
+        "prefill": Laws.of(spec, target.prefill.vendor, study.engine.parameters),
+        "decode": Laws.of(spec, target.decode.vendor, study.engine.parameters),
+    }
+    choices = {
+        pool: format_choices(arch, target, grid, pool, laws[pool]) for pool in pools_of(mode)
+    }
     acceptance = study.workload.draft_acceptance_frac
     budget = study.budget.accelerators if study.budget is not None else UNLIMITED_ACCELERATORS
     system = System(
         model=model,
         source=lower_target(target.prefill),
         sink=lower_target(target.decode),
-        source_engine=lower_engine(spec, target.prefill.vendor, acceptance),
-        sink_engine=lower_engine(spec, target.decode.vendor, acceptance),
+        source_engine=lower_engine(spec, laws["prefill"], acceptance),
+        sink_engine=lower_engine(spec, laws["decode"], acceptance),
         traffic=traffic,
         limits=limits,
         budget_accelerators=float(budget),
@@ -167,6 +175,7 @@ def _problem(
         choices=choices,
         absent=absent_metrics(target),
         workload=study.workload,
+        laws=laws,
     )
 
 
