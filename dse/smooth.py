@@ -31,6 +31,16 @@ def power_sum(x: Scalar, y: Scalar, exponent: float) -> Array:
     return hi * jnp.exp(jnp.log1p(raised) / exponent)
 
 
+def joined(x: Scalar, y: Scalar, additive_frac: Scalar) -> Array:
+    """sqrt(x^2 + y^2 + 2 c x y) for x, y >= 0 and c in [0, 1]: never below max(x, y).
+
+    c = 0 is `power_sum(x, y, 2)`, c = 1 the plain sum; c may be traced.
+    """
+    hi = jnp.maximum(jnp.maximum(x, y), _SMALLEST)
+    ratio = jnp.minimum(x, y) / hi
+    return hi * jnp.sqrt(1.0 + ratio * (ratio + 2.0 * additive_frac))
+
+
 def padded(size: Scalar, tile: Scalar) -> Array:
     """(size^4 + tile^4)^(1/4): what a kernel computes when it works in tiles of about `tile`."""
     hi = jnp.maximum(jnp.maximum(size, tile), _SMALLEST)

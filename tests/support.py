@@ -21,6 +21,7 @@ from dse.cost.law import Kernel
 from dse.cost.step import StepCost, step, step_kernels
 from dse.cost.types import DecodeLoad, Engine, Model, Pool, PrefillLoad, Target
 from dse.lower.formats import FormatChoice, lower_formats
+from dse.lower.laws import Laws
 from dse.lower.model import lower_model
 from dse.lower.target import lower_engine, lower_target
 from dse.lower.traffic import lower_traffic
@@ -80,8 +81,13 @@ def target(name: str) -> Target:
     return lower_target(hardware(name))
 
 
+def laws(name: str, vendor: str = "nvidia", **given: object) -> Laws:
+    """The priors of an engine, with what a user gives."""
+    return Laws.of(load_engine(name, given), vendor, given)
+
+
 def engine(name: str, vendor: str = "nvidia", **given: object) -> Engine:
-    return lower_engine(load_engine(name, given), vendor)
+    return lower_engine(load_engine(name, given), laws(name, vendor, **given))
 
 
 def model(name: str, *, with_draft: bool = False) -> Model:
@@ -95,8 +101,12 @@ def formats(
     weight: str = "checkpoint",
     activation: str = "checkpoint",
     kv: str = "checkpoint",
+    by: Laws | None = None,
 ) -> FormatChoice:
-    return lower_formats(load_model(name), hardware(on), weight, activation, kv)
+    """`by` are the laws of the engine; priors where none are given."""
+    chip = hardware(on)
+    of = by or laws("generic", chip.vendor)
+    return lower_formats(load_model(name), chip, weight, activation, kv, of)
 
 
 def pool(choice: FormatChoice, **degrees: float) -> Pool:
@@ -111,10 +121,22 @@ def pool(choice: FormatChoice, **degrees: float) -> Pool:
     return Pool(**given, formats=choice.formats)
 
 
+def with_products(served: Pool, **numbers: float) -> Pool:
+    """The pool with numbers of its law of products, dense and grouped, in all formats."""
+    formats = served.formats
+    grouped = formats.grouped
+    if grouped is not None:
+        grouped = replace(grouped, product=replace(grouped.product, **numbers))
+    products = replace(formats.products, **numbers)
+    return replace(served, formats=replace(formats, products=products, grouped=grouped))
+
+
 def without_ceilings(served: Pool) -> Pool:
     """The pool on a target whose matrix units reach their data sheet's peak."""
-    ceilings = dict.fromkeys(served.formats.ceiling_frac, 1.0)
-    return replace(served, formats=replace(served.formats, ceiling_frac=ceilings))
+    return with_products(served, compute_frac=PRIORS["gemm_compute_frac"])
+
+
+PRIORS = laws("generic").parameters
 
 
 def traffic(**given: Any) -> Traffic:
@@ -159,7 +181,7 @@ def case(
     """
     name, on, by, tp = FAMILIES[family] if isinstance(family, str) else family
     vendor = hardware(on).vendor
-    choice = formats(name, on)
+    choice = formats(name, on, by=laws(by, vendor))
     lowered = model(name, with_draft=with_draft)
     served = routed(pool(choice, **{"tp": tp, **degrees}), lowered)
     if not with_draft:
@@ -224,7 +246,6 @@ _KEPT = (
     "share",
     "fabric",
     "budget",
-    "exponent",
     "routing",
     "redundant",
 )

@@ -28,6 +28,7 @@ from dse.calibrate.batches import priced_rows
 from dse.cost.types import Engine, Formats, Pool
 from dse.errors import DseError
 from dse.lower.formats import lower_formats
+from dse.lower.laws import Laws
 from dse.lower.model import lower_model
 from dse.lower.routing import Choice, lower_routing
 from dse.lower.target import lower_engine, lower_target
@@ -151,7 +152,8 @@ def _formats(row: AuditedRow, arch: ModelArch, hardware: Hardware) -> Formats:
     if weights is None:
         raise DseError(f"weights of precision {row.precision!r:.30} say no number format")
     cache = "fp8" if row.kv_dtype == "fp8" else "bf16"
-    choice = lower_formats(arch, hardware, weights, "checkpoint", cache)
+    laws = _laws(_engine_name(row), hardware.vendor)
+    choice = lower_formats(arch, hardware, weights, "checkpoint", cache, laws)
     if choice.refusal:
         raise DseError(choice.refusal)
     wide = facts()["tensorrt"]["attends_in"]
@@ -160,8 +162,18 @@ def _formats(row: AuditedRow, arch: ModelArch, hardware: Hardware) -> Formats:
     return choice.formats
 
 
+def _engine_name(row: AuditedRow) -> str:
+    return "tensorrt-llm" if row.runs_tensorrt else "vllm"
+
+
+@lru_cache(maxsize=64)
+def _laws(engine: str, vendor: str) -> Laws:
+    return Laws.of(load_engine(engine), vendor)
+
+
 def _engine(row: AuditedRow, vendor: str) -> Engine:
-    engine = lower_engine(load_engine("tensorrt-llm" if row.runs_tensorrt else "vllm"), vendor)
+    name = _engine_name(row)
+    engine = lower_engine(load_engine(name), _laws(name, vendor))
     if row.runs_tensorrt and row.model in facts()["tensorrt"]["fuses_all_reduce"]:
         return replace(engine, overlap_frac=1.0)
     return engine

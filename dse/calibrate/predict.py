@@ -14,6 +14,7 @@ from dse.calibrate.rows import Degrees, Row
 from dse.cost.types import Engine, Model, Pool
 from dse.errors import DseError
 from dse.lower.formats import FormatChoice, lower_formats
+from dse.lower.laws import Laws
 from dse.lower.model import lower_model
 from dse.lower.routing import Choice, lower_routing
 from dse.lower.target import lower_engine, lower_target
@@ -55,7 +56,12 @@ def _hardware(name: str) -> Hardware:
 
 @lru_cache(maxsize=256)
 def _engine(name: str, vendor: str) -> Engine:
-    return lower_engine(load_engine(name), vendor)
+    return lower_engine(load_engine(name), _laws(name, vendor))
+
+
+@lru_cache(maxsize=256)
+def _laws(engine: str, vendor: str) -> Laws:
+    return Laws.of(load_engine(engine), vendor)
 
 
 @lru_cache(maxsize=64)
@@ -77,11 +83,12 @@ def _kv_dtype(row: Row, arch: ModelArch) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _formats(model: str, hardware: str, weight: str, kv: str) -> FormatChoice:
+def _formats(model: str, hardware: str, engine: str, weight: str, kv: str) -> FormatChoice:
     arch = _arch(model)
     if weight == "fp4" and arch.formats.get("expert") and arch.formats["expert"].dtype == "mxfp4":
         weight = "checkpoint"
-    return lower_formats(arch, _hardware(hardware), weight, "checkpoint", kv)
+    chip = _hardware(hardware)
+    return lower_formats(arch, chip, weight, "checkpoint", kv, _laws(engine, chip.vendor))
 
 
 def _pool(degrees: Degrees, formats: FormatChoice, slots: float, draft: int, model: Model) -> Pool:
@@ -107,7 +114,9 @@ def lower_row(row: Row) -> tuple[System, Deployment]:
     hardware = _hardware(row.hardware)
     arch = _arch(row.model)
     engine = _engine(row.engine, hardware.vendor)
-    formats = _formats(row.model, row.hardware, row.weight_precision, _kv_dtype(row, arch))
+    formats = _formats(
+        row.model, row.hardware, row.engine, row.weight_precision, _kv_dtype(row, arch)
+    )
     if formats.refusal:
         raise DseError(formats.refusal)
     if row.mtp_draft_tokens and arch.draft is None:

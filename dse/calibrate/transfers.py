@@ -21,7 +21,9 @@ from dse.arch import load_model
 from dse.cost.transfer import rank_bytes
 from dse.cost.types import Pool
 from dse.lower.formats import lower_formats
+from dse.lower.laws import Laws
 from dse.lower.model import lower_model
+from dse.spec.engine import load_engine
 from dse.spec.hardware import Hardware
 from dse.struct import replace
 
@@ -64,7 +66,8 @@ def measured_transfers(hardware: Hardware) -> list[Measured]:
 def _measured(row: dict[str, str], hardware: Hardware) -> Measured:
     arch = load_model(row["model"])
     model = replace(lower_model(arch), draft=None)
-    formats = lower_formats(arch, hardware, "bf16", "bf16", "bf16").formats
+    laws = Laws.of(load_engine("generic"), hardware.vendor)
+    formats = lower_formats(arch, hardware, "bf16", "bf16", "bf16", laws).formats
     ones: dict[str, Any] = dict.fromkeys(("dp", "ep", "pp", "max_batch", "replicas"), 1.0)
     pool = Pool(tp=float(row["tp"]), chunk_tokens=1.0, draft_tokens=0.0, formats=formats, **ones)
     tokens = float(row["prompt_tokens"]) + float(row["extra_tokens"])

@@ -4,6 +4,7 @@ Each may be jitted, vmapped and differentiated. `step` prices a step of a replic
 decoding rows, or both) and `memory` what must fit; the modules beside them hold the formulas.
 """
 
+from dse.cost.laws import AttentionLaw, CacheLaw, GroupedLaw, ProductLaw, StreamLaw
 from dse.cost.memory import Memory, memory
 from dse.cost.step import StepCost, step, step_kernels
 from dse.cost.types import (
@@ -11,7 +12,6 @@ from dse.cost.types import (
     DecodeLoad,
     Engine,
     Formats,
-    Law,
     Layers,
     Model,
     Pool,
@@ -20,17 +20,21 @@ from dse.cost.types import (
 )
 
 __all__ = [
+    "AttentionLaw",
     "Breakdown",
+    "CacheLaw",
     "DecodeLoad",
     "Engine",
     "Formats",
-    "Law",
+    "GroupedLaw",
     "Layers",
     "Memory",
     "Model",
     "Pool",
     "PrefillLoad",
+    "ProductLaw",
     "StepCost",
+    "StreamLaw",
     "Target",
     "memory",
     "step",

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.cost.law import Kernel, kernel_time
-from dse.cost.types import AttentionKind, DecodeLoad, Law, Pool, PrefillLoad, Target
-from dse.smooth import padded
+from dse.cost.gemm import of_part
+from dse.cost.law import (
+    Kernel,
+    Rates,
+    decode_attention_time,
+    memory_time,
+    prefill_attention_time,
+    stream_time,
+)
+from dse.cost.types import AttentionKind, DecodeLoad, Engine, Pool, PrefillLoad, Target
 from dse.struct import Array, Scalar
 
 
@@ -99,7 +106,7 @@ def kv_window_bytes(kind: AttentionKind, row_bytes: Scalar, context: Scalar) -> 
 
 
 def decode_kernel(
-    load: DecodeLoad, i: int, kind: AttentionKind, pool: Pool, target: Target, law: Law
+    load: DecodeLoad, i: int, kind: AttentionKind, pool: Pool, target: Target
 ) -> Kernel:
     """One layer of decode attention on one rank.
 
@@ -115,26 +122,22 @@ def decode_kernel(
     width = kind.decode_width
     pairs = requests * rows
     moved = pairs * row_bytes + 2.0 * requests * group * kv_heads * width
-    peak = pool.formats.attention_flops_per_s
-    padded_flops = (
-        2.0 * pairs * kv_heads * padded(group, law.group_tile) * (width + 2.0 * law.width_offset)
+    rates = _rates(pool, target)
+    found = decode_attention_time(
+        pairs, requests, kv_heads, group, width, moved, rates, pool.formats.decode_attention[i]
     )
-    compute_s = padded_flops / (peak * law.decode_attention_compute_frac)
-    memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.kv_bandwidth_frac)
     return Kernel(
         flops=2.0 * pairs * kv_heads * group * width,
         bytes=moved,
-        peak_flops_per_s=peak,
-        compute_s=compute_s,
-        memory_s=memory_s,
-        time_s=kernel_time(compute_s, memory_s, law),
+        peak_flops_per_s=rates.peak_flops_per_s,
+        **found._asdict(),
         name="decode_attention",
         term="attention",
     )
 
 
 def prefill_kernel(
-    load: PrefillLoad, i: int, kind: AttentionKind, pool: Pool, target: Target, law: Law
+    load: PrefillLoad, i: int, kind: AttentionKind, pool: Pool, target: Target
 ) -> Kernel:
     """One layer of prompt attention on one rank, over the step's share of the span start..end.
 
@@ -152,28 +155,30 @@ def prefill_kernel(
         2.0 * rows * q_heads * kind.prefill_width
         + (rows + prompts * visible_rows(kind, before)) * pool.formats.kv_row_bytes[i] * share
     )
-    peak = pool.formats.attention_flops_per_s
-    work = 2.0 * q_heads * pairs
-    compute_s = (
-        work
-        * (kind.prefill_width + 2.0 * law.width_offset)
-        / (peak * law.prefill_attention_compute_frac)
+    rates, width = _rates(pool, target), kind.prefill_width
+    found = prefill_attention_time(
+        pairs, rows, q_heads, width, moved, rates, pool.formats.prefill_attention[i]
     )
-    memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.kv_bandwidth_frac)
     return Kernel(
-        flops=work * kind.prefill_width,
+        flops=2.0 * q_heads * pairs * width,
         bytes=moved,
-        peak_flops_per_s=peak,
-        compute_s=compute_s,
-        memory_s=memory_s,
-        time_s=kernel_time(compute_s, memory_s, law),
+        peak_flops_per_s=rates.peak_flops_per_s,
+        **found._asdict(),
         name="prefill_attention",
         term="attention",
     )
 
 
+def _rates(pool: Pool, target: Target) -> Rates:
+    return Rates(
+        pool.formats.attention_flops_per_s,
+        target.memory_bandwidth_bytes_per_s,
+        target.compute_units,
+    )
+
+
 def expansion_kernel(
-    load: PrefillLoad, kind: AttentionKind, pool: Pool, target: Target, law: Law
+    load: PrefillLoad, kind: AttentionKind, pool: Pool, target: Target, engine: Engine
 ) -> Kernel:
     """One layer's keys and values of the rows cached before a chunk, made from latent rows again.
 
@@ -188,13 +193,13 @@ def expansion_kernel(
     columns = kind.q_heads / pool.tp * kind.expanded_dim
     flops = 2.0 * cached * kind.latent_dim * columns
     moved = 2.0 * 2.0 * cached * columns
-    peak = pool.formats.peak_flops_per_s["attention"] * pool.formats.ceiling_frac["attention"]
-    compute_s = flops / (peak * law.gemm_compute_frac)
-    memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.element_bandwidth_frac)
+    peak = pool.formats.peak_flops_per_s["attention"]
+    compute_s = flops / (peak * of_part(pool.formats.products, "attention").compute_frac)
+    memory_s = memory_time(moved, target.memory_bandwidth_bytes_per_s, engine.elementwise)
     return Kernel(
         flops=flops,
         bytes=moved,
-        peak_flops_per_s=pool.formats.peak_flops_per_s["attention"],
+        peak_flops_per_s=peak,
         compute_s=compute_s,
         memory_s=memory_s,
         # No launch of its own: without cached rows it does not run.
@@ -210,7 +215,6 @@ def index_kernel(
     kind: AttentionKind,
     pool: Pool,
     target: Target,
-    law: Law,
 ) -> Kernel:
     """One layer's indexer on one rank: scores of every compressed row, then the selection.
 
@@ -229,29 +233,30 @@ def index_kernel(
         prompts = rows / jnp.maximum(load.rows_per_prompt, 1e-6)
         before = jnp.maximum((load.start + load.end - load.rows_per_prompt) / 2.0, 0.0)
         keys = prompts * compressed_rows(kind, before + load.rows_per_prompt)
-    peak = pool.formats.index_flops_per_s
+    formats = pool.formats
     flops = 2.0 * kind.index_heads * kind.index_dim * pairs
     moved = keys * row_bytes + 4.0 * pairs
-    compute_s = flops / (peak * law.decode_attention_compute_frac)
-    memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.kv_bandwidth_frac)
+    rates = Rates(
+        formats.index_flops_per_s, target.memory_bandwidth_bytes_per_s, target.compute_units
+    )
+    law = formats.decode_index if isinstance(load, DecodeLoad) else formats.prefill_index
     return Kernel(
         flops=flops,
         bytes=moved,
-        peak_flops_per_s=peak,
-        compute_s=compute_s,
-        memory_s=memory_s,
-        time_s=kernel_time(compute_s, memory_s, law),
+        peak_flops_per_s=formats.index_flops_per_s,
+        **stream_time(flops, moved, rates, law)._asdict(),
         name="indexer",
         term="indexer",
     )
 
 
 def compressor_kernel(
-    rows: Scalar, kind: AttentionKind, target: Target, pool: Pool, law: Law
+    rows: Scalar, kind: AttentionKind, target: Target, pool: Pool, engine: Engine
 ) -> Kernel:
     """One layer's compressor state, read and written once per row; its projections are GEMMs."""
     moved = 2.0 * rows * kind.compressor_step_bytes
-    memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.element_bandwidth_frac)
+    law = engine.elementwise
+    memory_s = memory_time(moved, target.memory_bandwidth_bytes_per_s, law)
     return Kernel(
         flops=jnp.zeros(()),
         bytes=moved,

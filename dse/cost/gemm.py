@@ -9,9 +9,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from dse.cost.law import TILE_AREA, Kernel, compute_time, kernel_time, serial_time
-from dse.cost.types import Gemms, Law, Pool, Target
-from dse.smooth import padded
+from dse.cost.law import Kernel, Rates, product_time, quantize_time
+from dse.cost.laws import ProductLaw
+from dse.cost.types import Engine, Gemms, Pool, Target
 from dse.struct import Array, Scalar, traced_once
 
 _OUTPUT_BYTES = 2.0
@@ -77,47 +77,53 @@ class Fields:
         self.in_layers = wide(gemms.in_layers)
 
 
+def of_parts(law: ProductLaw, parts: tuple[str, ...]) -> ProductLaw:
+    """The law of each of the parts, its numbers that differ by part stacked along [G]."""
+    found = {
+        name: stacked([value[part] for part in parts]) if isinstance(value, dict) else value
+        for name, value in vars(law).items()
+    }
+    return ProductLaw(**found)
+
+
+def of_part(law: ProductLaw, part: str) -> ProductLaw:
+    """The law of one part."""
+    found = {
+        name: value[part] if isinstance(value, dict) else value for name, value in vars(law).items()
+    }
+    return ProductLaw(**found)
+
+
 @traced_once
 def gemm_kernels(
-    rows: Scalar, head_rows: Scalar, gemms: Gemms, pool: Pool, target: Target, law: Law
+    rows: Scalar, head_rows: Scalar, gemms: Gemms, pool: Pool, target: Target, engine: Engine
 ) -> list[Kernel]:
     """The products of all layers over `rows` rows of one rank, the head over `head_rows`.
 
-    M~ = M (+)_4 b_m and N~ = N (+)_4 b_n are padded to tiles (see `dse.cost.law`); activations that
-    are quantized on the fly add q_a * 3 M K bytes of traffic.
+    Each as `dse.cost.law.product_time` has it; activations that are quantized on the fly add
+    q_a * 3 M K bytes of traffic.
     """
     formats = pool.formats
     m = stacked([head_rows if part == "head" else rows for part in gemms.parts])
     weight = stacked([formats.weight_bytes[part] for part in gemms.parts])
     peak = stacked([formats.peak_flops_per_s[part] for part in gemms.parts])
-    ceiling = stacked([formats.ceiling_frac[part] for part in gemms.parts])
+    law = of_parts(formats.products, gemms.parts)
+    bandwidth = target.memory_bandwidth_bytes_per_s
     k, n, copies = local_shape(gemms, pool)
-    m_pad, n_pad = padded(m, law.tile_rows), padded(n, law.tile_columns)
-    compute_s = compute_time(
-        copies * flops(m_pad, k, n_pad),
-        peak * ceiling * law.gemm_compute_frac * k / (k + law.depth_half),
-        units_per_core=copies * m_pad * n_pad / (TILE_AREA * target.compute_units),
-        serial_s=serial_time(k, law),
-        law=law,
-    )
     moved = copies * traffic_bytes(
         m, k, n, weight=weight, activation=formats.activation_bytes, output=_OUTPUT_BYTES
     )
-    bandwidth = target.memory_bandwidth_bytes_per_s
-    memory_s = moved / (bandwidth * law.weight_bandwidth_frac)
-    quantize_s = (
-        formats.quantizes
-        * law.quantize_passes
-        * (3.0 * copies * m * k / (bandwidth * law.element_bandwidth_frac))
-    )
-    time_s = kernel_time(compute_s, memory_s, law) + quantize_s
+    rates = Rates(peak, bandwidth, target.compute_units)
+    found = product_time(m, k, n, moved, rates, law, copies=copies)
+    quantize_s = quantize_time(copies * m * k, bandwidth, law, engine.elementwise)
+    time_s = found.time_s + formats.quantizes * quantize_s
     layers = Fields(gemms, jnp.ndim(time_s) - 1).layers
     columns = jnp.broadcast_arrays(
         copies * flops(m, k, n) * layers,
         moved * layers,
         peak,
-        compute_s * layers,
-        memory_s * layers,
+        found.compute_s * layers,
+        found.memory_s * layers,
         time_s * layers,
     )
     apart = zip(*map(_taken_apart, columns), gemms.names, gemms.terms, strict=True)

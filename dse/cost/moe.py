@@ -5,14 +5,21 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from dse.cost.law import TILE_AREA, Kernel, compute_time, kernel_time, serial_time
+from dse.cost.law import (
+    Expert,
+    Kernel,
+    Rates,
+    expert_bytes,
+    grouped_time,
+    handed_bytes,
+    quantize_time,
+)
 from dse.cost.routing import RankLoad, rank_load
 from dse.cost.types import Engine, ExpertKind, Pool, Routing, Target
 from dse.smooth import ramp
 from dse.struct import Array, Scalar, traced_once
 
 _TINY = 1e-9
-_ROW_BYTES = 2.0  # of a result before it is reduced
 
 
 def rows_per_expert(tokens: Scalar, top_k: Scalar, n_experts: Scalar) -> Scalar:
@@ -62,7 +69,8 @@ def expert_kernel(
     tokens: Scalar, kind: ExpertKind, routing: Routing, pool: Pool, target: Target, engine: Engine
 ) -> Kernel:
     """One layer's grouped product on the slowest rank, over all `tokens` of the replica."""
-    load = rank_load(tokens, kind, pool.ep, routing, engine.law.tile_rows)
+    assert pool.formats.grouped is not None, "a model with experts has a law for them"
+    load = rank_load(tokens, kind, pool.ep, routing, pool.formats.grouped.product.tile_rows)
     return grouped_kernel(tokens, load, kind, pool, target, engine)
 
 
@@ -78,45 +86,33 @@ def grouped_kernel(
     each token's row (to sort, and to reduce the results) and c_K of each pick's. `flops` and
     `bytes` count the hottest rank's own rows (`dse.cost.routing`).
     """
-    law = engine.law
+    formats, law = pool.formats, pool.formats.grouped
+    assert law is not None, "a model with experts has a law for them"
     width = kind.intermediate / pool.expert_tp
-    per_row = 2.0 * kind.n_matrices * kind.hidden * width
-    peak = pool.formats.peak_flops_per_s["expert"]
-    ceiling = pool.formats.ceiling_frac["expert"]
-    compute_s = compute_time(
-        per_row * load.padded_rows,
-        peak * ceiling * law.expert_compute_frac * kind.hidden / (kind.hidden + law.depth_half),
-        units_per_core=load.padded_rows
-        * (width * (kind.n_matrices - 1.0) + kind.hidden)
-        / (TILE_AREA * target.compute_units),
-        serial_s=2.0 * serial_time(kind.hidden, law),
-        law=law,
-    )
-    weights = expert_weight_bytes(kind, pool)
-    both_ways = kind.hidden * (pool.formats.activation_bytes + 2.0)
-    activations = both_ways + width * (
-        2.0 * (kind.n_matrices - 1.0) + pool.formats.activation_bytes
-    )
-    hottest = load.active * weights + load.rows * activations
-    busiest = load.most_active * weights + load.mean_rows * activations
-    handed, picked = handed_rows(tokens, load, kind, pool, engine)
-    around = law.handed_passes * handed * both_ways
-    around = around + law.picked_passes * picked * kind.hidden * 2.0 * _ROW_BYTES
     bandwidth = target.memory_bandwidth_bytes_per_s
-    memory_s = (jnp.maximum(hottest, busiest) + around) / (bandwidth * law.weight_bandwidth_frac)
-    quantize_s = (
-        pool.formats.quantizes
-        * law.quantize_passes
-        * (3.0 * load.rows * (kind.hidden + width) / (bandwidth * law.element_bandwidth_frac))
+    rates = Rates(formats.peak_flops_per_s["expert"], bandwidth, target.compute_units)
+    expert = Expert(
+        kind.hidden,
+        width,
+        kind.n_matrices,
+        expert_weight_bytes(kind, pool),
+        formats.activation_bytes,
     )
+    hottest = expert_bytes(load.rows, load.active, expert)
+    busiest = expert_bytes(load.mean_rows, load.most_active, expert)
+    handed, picked = handed_rows(tokens, load, kind, pool, engine)
+    moved = jnp.maximum(hottest, busiest) + handed_bytes(handed, picked, expert, law)
+    slots = (kind.n_experts + pool.redundant_experts) / pool.ep
+    found = grouped_time(load.padded_rows, moved, slots, expert, rates, law)
+    elements = load.rows * (kind.hidden + width)
+    quantize_s = quantize_time(elements, bandwidth, law.product, engine.elementwise)
     return Kernel(
-        flops=per_row * load.rows,
+        flops=2.0 * kind.n_matrices * kind.hidden * width * load.rows,
         bytes=hottest,
-        peak_flops_per_s=peak,
-        compute_s=compute_s,
-        memory_s=memory_s,
-        # Two grouped products and the permutations around them are separate launches.
-        time_s=kernel_time(compute_s, memory_s, law) + quantize_s + 2.0 * law.kernel_s,
+        peak_flops_per_s=rates.peak_flops_per_s,
+        compute_s=found.compute_s,
+        memory_s=found.memory_s,
+        time_s=found.time_s + formats.quantizes * quantize_s,
         name="experts",
         term="experts",
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.cost.law import Kernel, kernel_time
-from dse.cost.types import DecodeLoad, Law, Pool, PrefillLoad, RecurrentKind, Target
+from dse.cost.law import Kernel, Rates, stream_time
+from dse.cost.laws import StreamLaw
+from dse.cost.types import DecodeLoad, Pool, PrefillLoad, RecurrentKind, Target
 from dse.struct import Scalar
 
 _BLOCK_ROWS = 64.0  # rows that prefill kernels fold into one update of the state
@@ -13,25 +14,22 @@ _FLOPS_PER_STATE_ELEMENT = 6.0  # decay, outer product, read-out: three multiply
 
 
 def _kernel(
-    name: str, flops: Scalar, moved: Scalar, pool: Pool, target: Target, law: Law
+    name: str, flops: Scalar, moved: Scalar, pool: Pool, target: Target, law: StreamLaw
 ) -> Kernel:
     peak = pool.formats.attention_flops_per_s
-    compute_s = flops / (peak * law.prefill_attention_compute_frac)
-    memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.element_bandwidth_frac)
+    rates = Rates(peak, target.memory_bandwidth_bytes_per_s, target.compute_units)
     return Kernel(
         flops=jnp.asarray(flops),
         bytes=jnp.asarray(moved),
         peak_flops_per_s=peak,
-        compute_s=compute_s,
-        memory_s=memory_s,
-        time_s=kernel_time(compute_s, memory_s, law),
+        **stream_time(flops, moved, rates, law)._asdict(),
         name=name,
         term="recurrent",
     )
 
 
 def decode_kernel(
-    load: DecodeLoad, kind: RecurrentKind, pool: Pool, target: Target, law: Law
+    load: DecodeLoad, i: int, kind: RecurrentKind, pool: Pool, target: Target
 ) -> Kernel:
     """One layer's state update on one rank: read and written once per request; heads divide by tp.
 
@@ -46,11 +44,12 @@ def decode_kernel(
         * kind.k_dim
         * kind.v_dim
     )
-    return _kernel("recurrent_decode", flops, 2.0 * requests * kind.state_bytes, pool, target, law)
+    law, moved = pool.formats.decode_recurrent[i], 2.0 * requests * kind.state_bytes
+    return _kernel("recurrent_decode", flops, moved, pool, target, law)
 
 
 def prefill_kernel(
-    load: PrefillLoad, kind: RecurrentKind, pool: Pool, target: Target, law: Law
+    load: PrefillLoad, i: int, kind: RecurrentKind, pool: Pool, target: Target
 ) -> Kernel:
     """One layer's chunked scan over the step's prompt rows on one rank.
 
@@ -65,6 +64,5 @@ def prefill_kernel(
         2.0 * rows * (kind.conv_channels + kind.heads * kind.v_dim)
         + 2.0 * prompts * kind.state_bytes
     )
-    return _kernel(
-        "recurrent_prefill", rows * kind.heads * (inside + between), moved, pool, target, law
-    )
+    law, flops = pool.formats.prefill_recurrent[i], rows * kind.heads * (inside + between)
+    return _kernel("recurrent_prefill", flops, moved, pool, target, law)

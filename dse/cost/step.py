@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from dse.cost import attention, recurrent
 from dse.cost.collective import all_gather_time, all_reduce_time, all_to_all_time, hop_time
 from dse.cost.gemm import gemm_kernels
-from dse.cost.law import Kernel, times
+from dse.cost.law import Kernel, memory_time, times
 from dse.cost.moe import copies_sent, distinct_ranks, expert_kernel
 from dse.cost.routing import reached_share
 from dse.cost.types import (
@@ -52,34 +52,33 @@ def layer_kernels(
     decode: DecodeLoad | None,
 ) -> Iterator[Kernel]:
     """Every kernel of a bag of layers on one rank, each for all the layers that run it."""
-    law = engine.law
     tokens = step_rows(prefill, decode)
     rows = tokens / pool.dp
     logits = head_rows(prefill, decode) / pool.dp
-    yield from gemm_kernels(rows, logits, layers.gemms, pool, target, law)
+    yield from gemm_kernels(rows, logits, layers.gemms, pool, target, engine)
     for i, kind in enumerate(layers.attention):
         for load in (prefill, decode):
             if load is None:
                 continue
             if isinstance(load, PrefillLoad):
-                kernel = attention.prefill_kernel(load, i, kind, pool, target, law)
+                kernel = attention.prefill_kernel(load, i, kind, pool, target)
             else:
-                kernel = attention.decode_kernel(load, i, kind, pool, target, law)
+                kernel = attention.decode_kernel(load, i, kind, pool, target)
             yield times(kernel, kind.layers)
             if kind.expands and isinstance(load, PrefillLoad):
-                again = attention.expansion_kernel(load, kind, pool, target, law)
+                again = attention.expansion_kernel(load, kind, pool, target, engine)
                 yield times(again, kind.layers)
             if kind.has_index:
-                index = attention.index_kernel(load, i, kind, pool, target, law)
+                index = attention.index_kernel(load, i, kind, pool, target)
                 yield times(index, kind.layers)
         if kind.has_compressor:
-            compressor = attention.compressor_kernel(rows, kind, target, pool, law)
+            compressor = attention.compressor_kernel(rows, kind, target, pool, engine)
             yield times(compressor, kind.layers)
-    for state in layers.recurrent:
+    for i, state in enumerate(layers.recurrent):
         if prefill is not None:
-            yield times(recurrent.prefill_kernel(prefill, state, pool, target, law), state.layers)
+            yield times(recurrent.prefill_kernel(prefill, i, state, pool, target), state.layers)
         if decode is not None:
-            yield times(recurrent.decode_kernel(decode, state, pool, target, law), state.layers)
+            yield times(recurrent.decode_kernel(decode, i, state, pool, target), state.layers)
     for expert, routing in zip(layers.experts, pool.routing, strict=True):
         yield times(expert_kernel(tokens, expert, routing, pool, target, engine), expert.layers)
 
@@ -88,10 +87,10 @@ def elementwise_kernel(
     rows: Scalar, layers: Layers, model: Model, pool: Pool, target: Target, engine: Engine
 ) -> Kernel:
     """Norms, rotary, residuals, activations: rows * hidden * 2 bytes * passes, per layer."""
-    law = engine.law
-    passes = law.element_passes + model.stream_passes
-    moved = layers.n_layers * rows * model.hidden * _RESIDUAL_BYTES * passes
-    memory_s = moved / (target.memory_bandwidth_bytes_per_s * law.element_bandwidth_frac)
+    passes = engine.element_passes + model.stream_passes
+    moved = rows * model.hidden * _RESIDUAL_BYTES * passes
+    in_layer_s = memory_time(moved, target.memory_bandwidth_bytes_per_s, engine.elementwise)
+    moved, memory_s = layers.n_layers * moved, layers.n_layers * in_layer_s
     zero = jnp.zeros(())
     return Kernel(
         flops=zero,

@@ -6,7 +6,9 @@ All are pytrees of scalars in SI units, written for one design point; `vmap` sta
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
+from dse.cost.laws import AttentionLaw, GroupedLaw, L, ProductLaw, StreamLaw, changed
 from dse.struct import Scalar, static, struct
 
 
@@ -36,37 +38,11 @@ class Target:
 
 
 @struct
-class Law:
-    """Parameters of the kernel law shared by every operator (`dse.cost.law`)."""
-
-    kernel_s: Scalar  # t_0: launch and tail of one kernel
-    tile_rows: Scalar  # b_m
-    tile_columns: Scalar  # b_n
-    depth_half: Scalar  # k_h: depth at which half of the peak is reached
-    serial_s: Scalar  # c_s: one pass over a depth of 1024
-    serial_power: Scalar  # b_s
-    wave_overhead: Scalar  # g
-    width_offset: Scalar  # d_o: softmax work as extra head width
-    group_tile: Scalar  # g_m: query heads per key head are padded to about this
-    gemm_compute_frac: Scalar  # of the ceiling that the formats carry
-    expert_compute_frac: Scalar
-    prefill_attention_compute_frac: Scalar
-    decode_attention_compute_frac: Scalar
-    weight_bandwidth_frac: Scalar
-    kv_bandwidth_frac: Scalar
-    element_bandwidth_frac: Scalar
-    quantize_passes: Scalar  # q_a: traffic of quantizing activations on the fly
-    handed_passes: Scalar  # c_T: rows of tokens that a grouped product is handed, in and out
-    picked_passes: Scalar  # c_K: rows of their picks, on the rank or not, in and out
-    element_passes: Scalar  # times a row crosses memory per layer outside the kernels
-    exponent: float = static(default=2)
-
-
-@struct
 class Engine:
     """What a serving engine adds to its kernels, and how it schedules and counts memory."""
 
-    law: Law
+    elementwise: StreamLaw  # norms, residuals, activations, quantizing: the same in every format
+    element_passes: Scalar  # times a row crosses memory per layer outside the kernels
     layer_s: Scalar  # launch gaps and small operators per layer
     expert_layer_s: Scalar  # on top, per layer with experts
     host_s_per_step: Scalar  # on the critical path
@@ -242,7 +218,14 @@ class Formats:
 
     weight_bytes: dict[str, Scalar]  # per parameter and part, scales included
     peak_flops_per_s: dict[str, Scalar]  # of the widest operand, per part
-    ceiling_frac: dict[str, Scalar]  # largest measured product rate over that peak
+    products: ProductLaw  # fields are numbers for all parts, or dicts of numbers by part
+    grouped: GroupedLaw | None  # of the experts; None for a model without
+    prefill_attention: tuple[AttentionLaw, ...]  # one for each of `Layers.attention`
+    decode_attention: tuple[AttentionLaw, ...]
+    prefill_index: StreamLaw
+    decode_index: StreamLaw
+    prefill_recurrent: tuple[StreamLaw, ...]  # one for each of `Layers.recurrent`
+    decode_recurrent: tuple[StreamLaw, ...]
     activation_bytes: Scalar
     quantizes: Scalar  # 1 where activations are quantized on the fly
     attention_flops_per_s: Scalar
@@ -251,6 +234,27 @@ class Formats:
     index_row_bytes: tuple[Scalar, ...]
     supported: Scalar  # 1 where the target runs this combination
     draft: Formats | None  # of the draft layers, which checkpoints often keep wider
+
+    def with_laws(self, change: Callable[[str, Scalar], Scalar]) -> Formats:
+        """The formats with each number of every law replaced by `change(name of field, number)`.
+
+        Those of the draft layers are left to the caller.
+        """
+
+        def of(law: L) -> L:
+            return changed(law, change)
+
+        return dataclasses.replace(
+            self,
+            products=of(self.products),
+            grouped=None if self.grouped is None else of(self.grouped),
+            prefill_attention=tuple(map(of, self.prefill_attention)),
+            decode_attention=tuple(map(of, self.decode_attention)),
+            prefill_index=of(self.prefill_index),
+            decode_index=of(self.decode_index),
+            prefill_recurrent=tuple(map(of, self.prefill_recurrent)),
+            decode_recurrent=tuple(map(of, self.decode_recurrent)),
+        )
 
 
 @struct

@@ -47,10 +47,9 @@ def main_gemm(model: Model) -> int:
 
 def sweeps(model: Model, side: Side, contexts: Array, expert: int | None, gemm: int) -> Sweeps:
     """What the crossovers are read from, for the decode phase, beside its steps."""
-    law = side.engine.law
 
     def products(rows: Scalar) -> tuple[Array, Array]:
-        kernels = gemm_kernels(rows, rows, model.main.gemms, side.pool, side.target, law)
+        kernels = gemm_kernels(rows, rows, model.main.gemms, side.pool, side.target, side.engine)
         return jnp.asarray(kernels[gemm].compute_s), jnp.asarray(kernels[gemm].memory_s)
 
     def grouped(tokens: Scalar) -> tuple[Array, Array]:

@@ -117,7 +117,9 @@ def moe_document(subject: Subject, sides: dict[str, Side]) -> dict[str, Any] | N
 def _hottest(subject: Subject, side: Side, i: int) -> dict[str, float]:
     """Rows of the hottest rank, of the mean rank, and active experts against slots."""
     kind, routing = subject.system.model.main.experts[i], side.pool.routing[i]
-    tile_rows = side.engine.law.tile_rows
+    law = side.pool.formats.grouped
+    assert law is not None, "a model with experts has a law for them"
+    tile_rows = law.product.tile_rows
     with double_precision():
         tokens = step_rows(side.prefill, side.decode)
         load = jax.device_get(rank_load(tokens, kind, side.pool.ep, routing, tile_rows))

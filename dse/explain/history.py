@@ -42,7 +42,7 @@ def layer_history(side: Side, i: int, kind: AttentionKind, context: Scalar) -> H
     """
     assert side.decode is not None
     load: DecodeLoad = replace(side.decode, context=context)
-    pool, target, law = side.pool, side.target, side.engine.law
+    pool, target = side.pool, side.target
     zero = jnp.zeros(())
     rows = visible_rows(kind, context)
     in_window = zero
@@ -51,14 +51,15 @@ def layer_history(side: Side, i: int, kind: AttentionKind, context: Scalar) -> H
     elif kind.is_chunked:
         in_window = rows
     share = in_window / jnp.maximum(rows, 1e-9)
-    time_s = decode_kernel(load, i, kind, pool, target, law).time_s
+    time_s = decode_kernel(load, i, kind, pool, target).time_s
     index_s, index_bytes, state_s, state_bytes = zero, zero, zero, zero
     if kind.has_index:
-        index_s = jnp.asarray(index_kernel(load, i, kind, pool, target, law).time_s)
+        index_s = jnp.asarray(index_kernel(load, i, kind, pool, target).time_s)
         index_bytes = compressed_rows(kind, context) * pool.formats.index_row_bytes[i]
     if kind.has_compressor:
         tokens = load.requests * load.rows_per_request / pool.dp
-        state_s = jnp.asarray(compressor_kernel(tokens, kind, target, pool, law).time_s)
+        state = compressor_kernel(tokens, kind, target, pool, side.engine)
+        state_s = jnp.asarray(state.time_s)
         state_bytes = jnp.asarray(kind.compressor_step_bytes)
     row_bytes = pool.formats.kv_row_bytes[i]
     return History(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.cost.law import Kernel
+from dse.cost.laws import FIXED_TIMES, scaled
 from dse.cost.step import StepCost, step, step_kernels
 from dse.cost.types import Engine, Formats, Model, Target
 from dse.explain.subject import Side
@@ -37,11 +38,7 @@ def slowed(side: Side, factors: Array) -> Side:
     )
     engine: Engine = replace(
         side.engine,
-        law=replace(
-            side.engine.law,
-            kernel_s=side.engine.law.kernel_s * launch,
-            serial_s=side.engine.law.serial_s * launch,
-        ),
+        elementwise=scaled(side.engine.elementwise, dict.fromkeys(FIXED_TIMES, launch)),
         layer_s=side.engine.layer_s * launch,
         expert_layer_s=side.engine.expert_layer_s * launch,
         host_s_per_step=side.engine.host_s_per_step * host,
@@ -50,17 +47,18 @@ def slowed(side: Side, factors: Array) -> Side:
         all_reduce_s=side.engine.all_reduce_s * links,
         all_to_all_s=side.engine.all_to_all_s * links,
     )
-    pool = replace(side.pool, formats=_slower(side.pool.formats, compute))
+    pool = replace(side.pool, formats=_slower(side.pool.formats, compute, launch))
     return side._replace(pool=pool, target=target, engine=engine)
 
 
-def _slower(formats: Formats, factor: Scalar) -> Formats:
+def _slower(formats: Formats, factor: Scalar, launch: Scalar) -> Formats:
+    factors = {**dict.fromkeys(FIXED_TIMES, launch), "unit_s": factor}
     return replace(
-        formats,
+        formats.with_laws(lambda name, number: number * factors.get(name, 1.0)),
         peak_flops_per_s={name: peak / factor for name, peak in formats.peak_flops_per_s.items()},
         attention_flops_per_s=formats.attention_flops_per_s / factor,
         index_flops_per_s=formats.index_flops_per_s / factor,
-        draft=None if formats.draft is None else _slower(formats.draft, factor),
+        draft=None if formats.draft is None else _slower(formats.draft, factor, launch),
     )
 
 

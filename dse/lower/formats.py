@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from dse.arch.counts import index_row_bytes, row_bytes
-from dse.arch.types import Attention, Dtype, Mixer, ModelArch, Part, WeightFormat
+from dse.arch.types import Attention, Dtype, Mixer, ModelArch, Part, Recurrent, WeightFormat
 from dse.cost.types import Formats
+from dse.lower.laws import Laws, attention_class
 from dse.spec.hardware import Hardware
 from dse.struct import replace
 
@@ -34,6 +35,7 @@ ACTIVATION_BYTES: dict[Dtype, float] = {
 _QUANTIZED_PARTS: tuple[Part, ...] = ("attention", "mlp", "shared_expert", "expert")
 _FOUR_BIT = ("nvfp4", "mxfp4", "int4")
 _WIDE = ("bf16", "fp32")
+_MULTIPLIED: tuple[Part, ...] = (*_QUANTIZED_PARTS, "router", "indexer", "compressor", "head")
 # Measured over peak of bf16 products: A100 0.93, H100 0.97, H200 0.87, B200 0.76, MI300X 0.51.
 _TYPICAL_CEILING = 0.85
 # Weights that kernels widen on the fly to 16-bit activations, by vendor.
@@ -52,6 +54,31 @@ _PAIRS: dict[Dtype, tuple[Dtype, ...]] = {
 }
 
 
+class _PartFormat(NamedTuple):
+    """How one part's products run: bytes per weight, and the dtypes that meet in them."""
+
+    weight_bytes: float
+    weight: Dtype
+    activation: Dtype
+    compute: Dtype
+
+    @property
+    def kernels(self) -> str:
+        """The name of these products among fitted sets (`dse.spec.kernels`)."""
+        if self.weight in _WIDE:
+            return "bf16"
+        if self.weight == self.compute:
+            return f"{self.weight}_block" if self.in_blocks else self.weight
+        if (self.weight, self.compute) == ("int4", "bf16"):
+            return "int4"
+        return f"{self.weight}_{self.compute}"
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether fp8 weights have scales per block: more than one byte each."""
+        return self.compute == "fp8" and 1.0 < self.weight_bytes < 1.1
+
+
 @dataclass(frozen=True, slots=True)
 class FormatChoice:
     """One point of the three dtype axes, as lowered: the arrays, and what a person should know."""
@@ -60,6 +87,7 @@ class FormatChoice:
     activation: str
     kv: str
     formats: Formats
+    operators: tuple[tuple[str, str], ...] = ()  # (operator, dtype) of the kernels that it runs
     refusal: str = ""  # why the target does not run it; empty where it does
     notes: tuple[str, ...] = field(default=())
 
@@ -119,9 +147,9 @@ def compute_dtype(weight: Dtype, activation: Dtype, target: Hardware) -> Dtype |
 
 def _part_formats(
     formats: dict[Part, WeightFormat], activation: str, arch: ModelArch, target: Hardware
-) -> tuple[dict[str, tuple[float, Dtype, Dtype]], str, list[str]]:
-    """part -> (bytes per parameter, activation dtype, compute dtype), a refusal, and notes."""
-    out: dict[str, tuple[float, Dtype, Dtype]] = {}
+) -> tuple[dict[str, _PartFormat], str, list[str]]:
+    """How each part's products run, a refusal, and notes."""
+    out: dict[str, _PartFormat] = {}
     refusal, notes = "", []
     for part, one in formats.items():
         asked = one.activation_dtype if activation == "checkpoint" else None
@@ -141,8 +169,8 @@ def _part_formats(
                 f"{target.name} has no {one.dtype} weights with {asked} activations ({part})"
             )
             compute = "bf16"
-        out[part] = (one.bytes_per_parameter, asked, compute)
-    wide = all(asked in _WIDE for _, asked, _ in out.values())
+        out[part] = _PartFormat(one.bytes_per_parameter, one.dtype, asked, compute)
+    wide = all(one.activation in _WIDE for one in out.values())
     if wide and activation not in ("checkpoint", *_WIDE):
         notes.append(f"activations stay in 16 bit, not {activation}: no weights are quantized")
     return out, refusal, notes
@@ -162,14 +190,13 @@ def _index_row_bytes(attention: Attention, target: Hardware) -> float:
     return float(index_row_bytes(attention, int(target.index_scale_bytes.value)))
 
 
-def _attentions(mixers: tuple[tuple[Mixer, int], ...]) -> list[Attention]:
-    return [mixer for mixer, _ in mixers if isinstance(mixer, Attention)]
-
-
 def lower_formats(
-    arch: ModelArch, target: Hardware, weight: str, activation: str, kv: str
+    arch: ModelArch, target: Hardware, weight: str, activation: str, kv: str, laws: Laws
 ) -> FormatChoice:
-    """The arrays of one choice of dtypes on one target, `supported` 0 where it is refused."""
+    """The arrays of one choice of dtypes on one target, `supported` 0 where it is refused.
+
+    `laws` are those of the engine on that target.
+    """
     parts, refusal, notes = _part_formats(weight_formats(arch, weight), activation, arch, target)
     kv_dtype, kv_refusal, kv_note = kv_dtype_of(arch, kv, target)
     refusal = refusal or kv_refusal
@@ -184,21 +211,42 @@ def lower_formats(
             else None
         )
         drafted = parts if own is None else _part_formats(own, activation, arch, target)[0]
-        rows = _attentions(arch.draft.mixers)
-        draft = _formats(drafted, rows, kv_dtype, target, arch)
-    formats = _formats(parts, _attentions(arch.mixers), kv_dtype, target, arch)
+        draft = _formats(drafted, arch.draft.mixers, kv_dtype, target, arch, laws)
+    formats = _formats(parts, arch.mixers, kv_dtype, target, arch, laws)
     formats = replace(formats, draft=draft, supported=supported)
-    return FormatChoice(weight, activation, kv, formats, refusal, tuple(dict.fromkeys(notes)))
+    operators = _operators(arch, parts, kv_dtype, target)
+    notes = list(dict.fromkeys(notes))
+    return FormatChoice(weight, activation, kv, formats, operators, refusal, tuple(notes))
 
 
-def ceiling_frac(compute: Dtype, weight_bytes: float, target: Hardware) -> float:
+def _operators(
+    arch: ModelArch, parts: dict[str, _PartFormat], kv_dtype: Dtype, target: Hardware
+) -> tuple[tuple[str, str], ...]:
+    """What a model runs, as fitted sets name it; its draft layers run the same kinds of kernels."""
+    found = [
+        ("moe" if part == "expert" else "gemm", one.kernels)
+        for part, one in parts.items()
+        if part in _MULTIPLIED
+    ]
+    for phase in ("prefill", "decode"):
+        for mixer, _ in arch.mixers:
+            if isinstance(mixer, Recurrent):
+                found.append((f"{mixer.kind}_{phase}", "bf16"))
+                continue
+            found.append((f"{attention_class(mixer)}_{phase}", kv_dtype))
+            if mixer.index_heads:
+                found.append((f"indexer_{phase}", _index_rate(target)[0]))
+    return tuple(dict.fromkeys([*found, ("elementwise", "bf16")]))
+
+
+def _ceiling(one: _PartFormat, target: Hardware) -> float:
     """Largest measured matrix product of a dtype over its peak; a typical share where unmeasured.
 
-    Weights with fp8 scales per block (more than one byte each) run in slower kernels than those
-    with one scale, and are held against their own measurement.
+    Weights with fp8 scales per block run in slower kernels than those with one scale, and are held
+    against their own measurement.
     """
-    block = compute == "fp8" and 1.0 < weight_bytes < 1.1
-    names = [f"{compute}_block", compute] if block else [compute]
+    compute = one.compute
+    names = [f"{compute}_block", compute] if one.in_blocks else [compute]
     measured = [target.measured.get(f"{name}_gemm_flops_per_s") for name in names]
     peak = target.peak_flops_per_s.get(compute)  # type: ignore[arg-type]
     known = next((one.value for one in measured if one is not None), None)
@@ -208,26 +256,48 @@ def ceiling_frac(compute: Dtype, weight_bytes: float, target: Hardware) -> float
 
 
 def _formats(
-    parts: dict[str, tuple[float, Dtype, Dtype]],
-    attentions: list[Attention],
+    parts: dict[str, _PartFormat],
+    mixers: tuple[tuple[Mixer, int], ...],
     kv_dtype: Dtype,
     target: Hardware,
     arch: ModelArch,
+    laws: Laws,
 ) -> Formats:
     peaks: dict[str, float] = {name: one.value for name, one in target.peak_flops_per_s.items()}
     wide = peaks.get("bf16", min(peaks.values()))
     main = "expert" if has_experts(arch) else "mlp"
-    moved = ACTIVATION_BYTES[parts[main][1]]
+    moved = ACTIVATION_BYTES[parts[main].activation]
+    attentions = [mixer for mixer, _ in mixers if isinstance(mixer, Attention)]
+    recurrent = [mixer for mixer, _ in mixers if isinstance(mixer, Recurrent)]
+    runs = {part: (one.kernels, _ceiling(one, target)) for part, one in parts.items()}
+    index, index_flops_per_s = _index_rate(target)
     return Formats(
-        weight_bytes={part: one[0] for part, one in parts.items()},
-        peak_flops_per_s={part: peaks.get(one[2], wide) for part, one in parts.items()},
-        ceiling_frac={part: ceiling_frac(one[2], one[0], target) for part, one in parts.items()},
+        weight_bytes={part: one.weight_bytes for part, one in parts.items()},
+        peak_flops_per_s={part: peaks.get(one.compute, wide) for part, one in parts.items()},
+        products=laws.products(runs),
+        grouped=laws.grouped(*runs["expert"]) if "expert" in runs else None,
+        prefill_attention=tuple(laws.attention(one, "prefill", kv_dtype) for one in attentions),
+        decode_attention=tuple(laws.attention(one, "decode", kv_dtype) for one in attentions),
+        prefill_index=laws.index("prefill", index),
+        decode_index=laws.index("decode", index),
+        prefill_recurrent=tuple(laws.recurrent(one, "prefill") for one in recurrent),
+        decode_recurrent=tuple(laws.recurrent(one, "decode") for one in recurrent),
         activation_bytes=moved,
         quantizes=float(moved < 2.0),
         attention_flops_per_s=wide,
-        index_flops_per_s=max(wide, peaks.get("fp8", 0.0), peaks.get("int8", 0.0)),
+        index_flops_per_s=index_flops_per_s,
         kv_row_bytes=tuple(float(row_bytes(one, kv_dtype)) for one in attentions),
         index_row_bytes=tuple(_index_row_bytes(one, target) for one in attentions),
         supported=1.0,
         draft=None,
     )
+
+
+def _index_rate(target: Hardware) -> tuple[str, float]:
+    """What an indexer multiplies in, and its peak: 8 bit where that is faster than 16."""
+    peaks: dict[str, float] = {name: one.value for name, one in target.peak_flops_per_s.items()}
+    wide = peaks.get("bf16", min(peaks.values()))
+    rates = {"bf16": wide}
+    rates.update((name, peaks[name]) for name in ("fp8", "int8") if name in peaks)
+    fastest = max(rates, key=lambda name: rates[name])
+    return fastest, rates[fastest]

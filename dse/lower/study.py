@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from dse.arch import load_model
 from dse.arch.types import ModelArch, Moe
+from dse.catalog import InputFile
 from dse.errors import DseError, one_of
 from dse.lower.formats import FormatChoice
 from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, load_remarks, traffic_of
+from dse.lower.laws import Laws
 from dse.lower.model import lower_model
 from dse.lower.tables import format_choices, grid_of, make_tables, pools_of, routing_tables
 from dse.lower.target import lower_engine, lower_target
@@ -17,7 +19,11 @@ from dse.lower.transfer import lower_link, lower_reuse
 from dse.serving.types import Limits, System, Traffic
 from dse.space.designs import DTYPE_AXES, Tables
 from dse.space.grid import Grid
-from dse.spec.engine import load_engine
+from dse.spec.choice import NO_KERNELS
+from dse.spec.engine import EngineSpec, load_engine
+from dse.spec.hardware import Hardware
+from dse.spec.kernels import KernelFile, load_kernels, read_kernels
+from dse.spec.load import Loaded
 from dse.spec.space import AxisValue, PoolName, Space
 from dse.spec.study import Study, Target
 from dse.spec.workload import Workload
@@ -39,10 +45,25 @@ class Problem:
     choices: Mapping[PoolName, tuple[FormatChoice, ...]]
     absent: Mapping[str, str]  # metric -> why it has no value here
     workload: Workload  # what `system.traffic` was lowered from
+    laws: Mapping[PoolName, Laws]  # of the kernels on each pool's target
 
     @property
     def mode(self) -> str:
         return self.grid.mode
+
+    def kernel_laws(self, digits: Mapping[str, int]) -> dict[str, dict[str, str]]:
+        """Whether the laws of the operators that a design runs are fitted, and to what.
+
+        Keys are operator and dtype, with the target where the pools have two.
+        """
+        chips = {"prefill": self.target.prefill.name, "decode": self.target.decode.name}
+        several = len(set(chips.values())) > 1
+        found = {}
+        for pool in self.choices:
+            operators = self.format_choice(pool, digits).operators
+            for name, status in self.laws[pool].statuses(operators).items():
+                found[f"{name} on {chips[pool]}" if several else name] = status
+        return found
 
     def format_choice(self, pool: PoolName, digits: Mapping[str, int]) -> FormatChoice:
         """How one design's number formats of a pool were lowered."""
@@ -62,6 +83,7 @@ class Lowered:
     arch: ModelArch
     problems: tuple[tuple[Target, tuple[Problem, ...]], ...]
     warnings: tuple[str, ...] = field(default=())
+    inputs: tuple[InputFile, ...] = field(default=())  # files that lowering read
 
 
 def lower_study(study: Study) -> Lowered:
@@ -77,7 +99,8 @@ def lower_study(study: Study) -> Lowered:
     traffic = traffic_of(study)
     limits = limits_of(study.objective)
     warnings = [*arch.warnings, *_length_warnings(study, arch), *_axis_warnings(study, arch)]
-    warnings += load_remarks(goal, traffic)
+    warnings += [*load_remarks(goal, traffic), *_kernel_warnings(study)]
+    inputs = [one for _, found in _kernels_of(study) if found is not None for one in found.inputs]
     problems = tuple(
         (
             target,
@@ -88,7 +111,7 @@ def lower_study(study: Study) -> Lowered:
         )
         for target in study.targets()
     )
-    return Lowered(study, arch, problems, tuple(dict.fromkeys(warnings)))
+    return Lowered(study, arch, problems, tuple(dict.fromkeys(warnings)), tuple(inputs))
 
 
 def _axis_warnings(study: Study, arch: ModelArch) -> Iterator[str]:
@@ -139,16 +162,22 @@ def _problem(
     if not drafts:
         model = replace(model, draft=None)
     grid = grid_of(study.space, mode)
-    choices = {pool: format_choices(arch, target, grid, pool) for pool in pools_of(mode)}
     spec = load_engine(_engine_name(study.engine.name), study.engine.parameters)
+    laws: dict[PoolName, Laws] = {
+        "prefill": _laws(study, spec, target.prefill),
+        "decode": _laws(study, spec, target.decode),
+    }
+    choices = {
+        pool: format_choices(arch, target, grid, pool, laws[pool]) for pool in pools_of(mode)
+    }
     acceptance = study.workload.draft_acceptance_frac
     budget = study.budget.accelerators if study.budget is not None else UNLIMITED_ACCELERATORS
     system = System(
         model=model,
         source=lower_target(target.prefill),
         sink=lower_target(target.decode),
-        source_engine=lower_engine(spec, target.prefill.vendor, acceptance),
-        sink_engine=lower_engine(spec, target.decode.vendor, acceptance),
+        source_engine=lower_engine(spec, laws["prefill"], acceptance),
+        sink_engine=lower_engine(spec, laws["decode"], acceptance),
         traffic=traffic,
         limits=limits,
         budget_accelerators=float(budget),
@@ -167,7 +196,51 @@ def _problem(
         choices=choices,
         absent=absent_metrics(target),
         workload=study.workload,
+        laws=laws,
     )
+
+
+def _laws(study: Study, spec: EngineSpec, hardware: Hardware) -> Laws:
+    found = _kernels(study, spec, hardware)
+    kernels = found.spec if found is not None else None
+    return Laws.of(spec, hardware.vendor, study.engine.parameters, kernels)
+
+
+def _kernels(study: Study, spec: EngineSpec, hardware: Hardware) -> Loaded[KernelFile] | None:
+    """The fitted kernels of the study's engine on one target: its own file's, or the catalogue's.
+
+    A file holds for the target that it names.
+    """
+    own = study.engine.kernels
+    if own == NO_KERNELS:
+        return None
+    if own is None:
+        return load_kernels(hardware.name, spec.name)
+    found = read_kernels(own)
+    return found if found.spec.target == hardware.name else None
+
+
+def _kernels_of(study: Study) -> Iterator[tuple[str, Loaded[KernelFile] | None]]:
+    """Each target of a study with its fitted kernels."""
+    spec = load_engine(_engine_name(study.engine.name), study.engine.parameters)
+    chips = [chip for target in study.targets() for chip in (target.prefill, target.decode)]
+    for chip in {chip.name: chip for chip in chips}.values():
+        yield chip.name, _kernels(study, spec, chip)
+
+
+def _kernel_warnings(study: Study) -> Iterator[str]:
+    """What a person should know of the kernels that were asked for and those that were found."""
+    version = study.engine.name.partition("@")[2] if "/" not in study.engine.name else ""
+    own = study.engine.kernels
+    for name, found in _kernels_of(study):
+        if found is None and own not in (None, NO_KERNELS):
+            of = read_kernels(own or "").spec.target
+            yield f"{own} has kernels of {of}: those of {name} run on priors"
+        if found is not None and version and version != found.spec.version:
+            yield (
+                f"kernels of {found.spec.engine} on {name} were measured in version "
+                f"{found.spec.version}, not {version}"
+            )
 
 
 def _engine_name(written: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from dse.arch.types import ModelArch
 from dse.cost.types import ExpertKind, Formats, Model, Routing
 from dse.lower.formats import FormatChoice, lower_formats
+from dse.lower.laws import Laws
 from dse.lower.routing import Choice, lower_routing
 from dse.space.designs import DTYPE_AXES, ROUTING_AXES, Routings, Tables
 from dse.space.grid import COLOCATED, Grid, Value, make_grid
@@ -44,14 +45,14 @@ def pools_of(mode: str) -> tuple[PoolName, ...]:
 
 
 def format_choices(
-    arch: ModelArch, target: Target, grid: Grid, pool: PoolName
+    arch: ModelArch, target: Target, grid: Grid, pool: PoolName, laws: Laws
 ) -> tuple[FormatChoice, ...]:
     """Every combination of a pool's dtype axes, weight most significant, as lowered."""
     hardware = target.prefill if pool == "prefill" else target.decode
     values = {axis.name: axis.values for axis in grid.axes}
     weight, activation, kv = (values.get(f"{pool}.{name}") or values[name] for name in DTYPE_AXES)
     return tuple(
-        lower_formats(arch, hardware, str(w), str(a), str(k))
+        lower_formats(arch, hardware, str(w), str(a), str(k), laws)
         for w in weight
         for a in activation
         for k in kv

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
-from dse.cost.types import Engine, Law, Target
+from dse.cost.types import Engine, Target
+from dse.lower.laws import Laws
 from dse.spec.engine import EngineSpec
 from dse.spec.hardware import Hardware
 
-_LAW_FIELDS = tuple(
-    name for name, field in Law.__dataclass_fields__.items() if not field.metadata.get("static")
+_NUMBERS = tuple(
+    name for name, field in Engine.__dataclass_fields__.items() if not field.metadata.get("static")
 )
 
 
@@ -65,15 +66,17 @@ def _shared_bus(hardware: Hardware) -> tuple[float, float]:
     return share, math.log(eight.value / two.value) / math.log(4.0) if eight is not None else 0.0
 
 
-def lower_engine(spec: EngineSpec, vendor: str, draft_acceptance: float | None = None) -> Engine:
-    """An engine as it holds on a vendor's chips; a workload may state its own draft acceptance."""
-    values = {name: one.value for name, one in spec.for_vendor(vendor).items()}
-    law = Law(**{name: values.pop(name) for name in _LAW_FIELDS}, exponent=values.pop("exponent"))
+def lower_engine(spec: EngineSpec, laws: Laws, draft_acceptance: float | None = None) -> Engine:
+    """An engine as it holds on the chips that its laws are of.
+
+    A workload may state its own draft acceptance.
+    """
+    values = {name: laws.parameters[name] for name in _NUMBERS if name in laws.parameters}
     if draft_acceptance is not None:
         values["draft_acceptance_frac"] = draft_acceptance
     assert spec.mixes_phases is not None, "load_engine leaves nothing open"
     return Engine(
-        law=law,
+        elementwise=laws.elementwise(),
         basis_total=float(spec.memory_basis == "total"),
         basis_before_weights=float(spec.memory_basis == "before_weights"),
         basis_after_weights=float(spec.memory_basis == "after_weights"),

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from dse.cost.laws import FIXED_TIMES, changed
 from dse.cost.types import Engine, Formats, Pool, Target
 from dse.serving.types import Deployment, System
-from dse.struct import replace
+from dse.struct import Scalar, replace
 
 # How much faster than the real one; small enough for the squares of flops in float32.
 FASTER: Final = 512.0
@@ -61,7 +62,7 @@ def _ideal(pool: Pool, workers: float) -> Pool:
 
 def _fast_formats(formats: Formats) -> Formats:
     return replace(
-        formats,
+        formats.with_laws(_shorter),
         peak_flops_per_s={part: FASTER * one for part, one in formats.peak_flops_per_s.items()},
         attention_flops_per_s=FASTER * formats.attention_flops_per_s,
         index_flops_per_s=FASTER * formats.index_flops_per_s,
@@ -85,11 +86,13 @@ def _faster(target: Target) -> Target:
 
 
 def _without_overheads(engine: Engine) -> Engine:
-    law = replace(
-        engine.law, kernel_s=engine.law.kernel_s / FASTER, serial_s=engine.law.serial_s / FASTER
-    )
     fields = {name: getattr(engine, name) / FASTER for name in _OVERHEADS}
-    return replace(engine, law=law, **fields)
+    return replace(engine, elementwise=changed(engine.elementwise, _shorter), **fields)
+
+
+def _shorter(name: str, number: Scalar) -> Scalar:
+    """A number of a law: times that no peak and no bandwidth shortens."""
+    return number / FASTER if name in (*FIXED_TIMES, "unit_s") else number
 
 
 def _without_transfers(engine: Engine) -> Engine:

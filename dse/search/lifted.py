@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from dse.cost.laws import RATES
 from dse.cost.types import Formats
 from dse.lower.study import Problem
 from dse.space.designs import DTYPE_AXES, axis_of
@@ -53,11 +54,19 @@ def _best(formats: Formats, best: Any) -> Formats:
     def most(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: best(leaf, 1.0), tree)
 
+    products = [formats.products, *([formats.grouped.product] if formats.grouped else [])]
+    powers = [size for one in products for size in map(np.size, jax.tree.leaves(one.serial_power))]
+
+    def law(name: str, table: Any) -> Any:
+        # Whether more power makes a serial time longer or shorter depends on the product's depth.
+        if name == "serial_s" and max(powers) > 1:
+            return 0.0 * least(table)
+        return most(table) if name in RATES else least(table)
+
     return replace(
-        formats,
+        formats.with_laws(law),
         weight_bytes=least(formats.weight_bytes),
         peak_flops_per_s=most(formats.peak_flops_per_s),
-        ceiling_frac=most(formats.ceiling_frac),
         activation_bytes=least(formats.activation_bytes),
         quantizes=least(formats.quantizes),
         attention_flops_per_s=most(formats.attention_flops_per_s),

@@ -6,23 +6,16 @@ Names are those of the files that people write: `hardware.memory_bandwidth_bytes
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from typing import Final
 
-from dse.cost.types import Engine, Law
 from dse.lower.study import Problem
-from dse.sensitivity.handles import ALMOST_ALL, Parameter, number, paths, unit_of
+from dse.sensitivity.engine import engine_numbers
+from dse.sensitivity.handles import ALMOST_ALL, Parameter, number, paths
 from dse.sensitivity.hardware import hardware_numbers, transfer_numbers
-from dse.sensitivity.places import Place, Root, at
+from dse.sensitivity.places import Place, Root
 from dse.serving.types import CLOSED, OPEN
 from dse.space.grid import COLOCATED
 from dse.spec.study import Study
-
-# What is 0 or 1 by choice, or fixes what others are shares of, is no number to move a little.
-_SWITCHES: Final = ("all_to_all_share", "holds_first_token")
-_NOT_ENGINE: Final = ("law", "draft_acceptance_frac", *_SWITCHES)
-_GROWTHS: Final = ("repack_frac",)
 
 
 def parameters_of(study: Study, problem: Problem, root: Root) -> list[Parameter]:
@@ -32,39 +25,13 @@ def parameters_of(study: Study, problem: Problem, root: Root) -> list[Parameter]
     """
     found = [
         *hardware_numbers(problem.target, root),
-        *_engine(root),
+        *engine_numbers(problem, root),
         *_limits(study, root),
         *_workload(problem, root),
         *transfer_numbers(study, root),
         *_knobs(problem, root),
     ]
     return [one for one in found if one.value > 0.0]
-
-
-def _engine(root: Root) -> Iterator[Parameter]:
-    """Fitted times and shares; the engines of both pools move together."""
-    sides = ("source_engine", "sink_engine")
-    names = [
-        (name,)
-        for name in _numbers(Engine)
-        if name not in _NOT_ENGINE and not name.startswith("basis_")
-    ]
-    for path in [*names, *(("law", name) for name in _numbers(Law))]:
-        name = path[-1]
-        share = name.endswith("_frac") and name not in _GROWTHS
-        yield Parameter(
-            name=f"engine.{name}",
-            unit=unit_of(name),
-            value=float(at(root, ("system", "sink_engine", *path))),
-            kind="engine",
-            places=paths(*(("system", side, *path) for side in sides)),
-            most=1.0 if share else float("inf"),
-        )
-
-
-def _numbers(struct: type) -> list[str]:
-    fields = dataclasses.fields(struct)
-    return [field.name for field in fields if not field.metadata.get("static")]
 
 
 def _limits(study: Study, root: Root) -> Iterator[Parameter]:

@@ -57,7 +57,9 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     "wave_overhead": _number("cost of a partly filled wave (g)", 1e-6, 10.0, zero=True),
     "width_offset": _number("softmax work as extra head width (d_o)", 1e-3, 1e3, zero=True),
     "group_tile": _number("query heads per key head are padded to about this (g_m)", 1e-3, 256),
-    "exponent": _number("how compute and memory time add (p): 1 sum, large maximum", 1.0, 20.0),
+    "additive_frac": _share(
+        "how compute and memory time join (c): 0 root of squares, 1 sum", zero=True
+    ),
     "gemm_compute_frac": _share(
         "share of the largest measured rate that dense products reach (e_c)"
     ),

@@ -22,14 +22,14 @@ from dse.spec.quantity import (
     Watts,
 )
 
-_NUMBER_OR_TEXT = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": TEXT_PATTERN}]}
+NUMBER_OR_TEXT = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": TEXT_PATTERN}]}
 Status = Literal["datasheet", "secondary", "measured", "derived", "estimate", "given by the user"]
 
 
 class Sourced(Spec):
     """A value in SI, how it is known and where it stands; a bare value is given by the user."""
 
-    value: Annotated[float, WithJsonSchema(_NUMBER_OR_TEXT)]
+    value: Annotated[float, WithJsonSchema(NUMBER_OR_TEXT)]
     status: Status = "given by the user"
     source: str = ""
     note: str = ""

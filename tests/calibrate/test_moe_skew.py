@@ -17,7 +17,7 @@ from dse.cost.moe import grouped_kernel
 from dse.cost.routing import RankLoad
 from dse.cost.types import ExpertKind
 from tests.calibrate.router_loads import balanced, uneven
-from tests.support import engine, float64, formats, pool, replace, target
+from tests.support import engine, float64, formats, laws, pool, replace, target
 
 __all__ = ["float64"]
 
@@ -48,7 +48,7 @@ def of_first_rank(counts: np.ndarray, ep: int, tile: float) -> tuple[float, floa
 @cache
 def loads(by: str) -> tuple[np.ndarray, np.ndarray]:
     """(balanced, skewed), each [rows, 3]."""
-    tile = float(engine(by).law.tile_rows)
+    tile = laws(by).parameters["tile_rows"]
     rng = np.random.default_rng(0)
     even, hot = [], []
     for row in rows(by):
@@ -67,7 +67,8 @@ def seconds(by: str, load: np.ndarray, **passes: float) -> Any:
     names = ("n_experts", "top_k", "hidden", "intermediate")
     n, k, hidden, width = (column(by, name) for name in names)
     kind = ExpertKind(1.0, n, k, hidden, width, 3.0, 0.0, 1e9, 0.0)
-    choice = formats("DeepSeek-V3", "h200-sxm", *DTYPES[rows(by)[0]["dtype"]])
+    dtypes = DTYPES[rows(by)[0]["dtype"]]
+    choice = formats("DeepSeek-V3", "h200-sxm", *dtypes, by=laws(by, **passes))
     tp, ep = column(by, "tp"), column(by, "ep")
     # Every rank is handed all tokens: one attention group.
     served = replace(pool(choice), tp=tp * ep, ep=ep)
@@ -81,7 +82,7 @@ def seconds(by: str, load: np.ndarray, **passes: float) -> Any:
         reached_share=1.0,
     )
     tokens = column(by, "tokens")
-    args = (served, target("h200-sxm"), engine(by, **passes))
+    args = (served, target("h200-sxm"), engine(by))
     return np.asarray(grouped_kernel(tokens, on_rank, kind, *args).time_s)
 
 

@@ -22,7 +22,7 @@ from dse.cost.attention import (
 )
 from dse.cost.step import step
 from dse.cost.types import AttentionKind, DecodeLoad, PrefillLoad
-from tests.support import SOME, case, engine, formats, model, pool, replace, target
+from tests.support import SOME, case, formats, model, pool, replace, target
 
 LENGTHS = st.tuples(st.integers(0, 300), st.integers(1, 200))
 
@@ -164,25 +164,23 @@ def test_decode_of_grouped_attention_by_hand() -> None:
     served = pool(formats("Llama-3.1-8B", "h100-sxm", kv="bf16"), tp=2)
     llama = model("Llama-3.1-8B").main.attention[0]
     load = DecodeLoad(requests=16.0, rows_per_request=1.0, context=1000.0)
-    law = engine("vllm").law
-    found = decode_kernel(load, 0, llama, served, target("h100-sxm"), law)
+    found = decode_kernel(load, 0, llama, served, target("h100-sxm"))
     # 4 of 8 key heads, keys and values of 128, 2 bytes; queries and outputs of 16 heads at 2 bytes
     cache = 16 * 1000 * 4 * 2 * 128 * 2
     assert float(found.bytes) == cache + 16 * 16 * 2 * 128 * 2
     assert float(found.flops) == 2 * 16 * 1000 * 16 * (128 + 128)
     # the cache is read once however many query heads share a key head
     doubled = replace(llama, q_heads=64.0)
-    more = decode_kernel(load, 0, doubled, served, target("h100-sxm"), law)
+    more = decode_kernel(load, 0, doubled, served, target("h100-sxm"))
     assert float(more.bytes) - float(found.bytes) == 16 * 16 * 2 * 128 * 2
 
 
 def test_absorbed_latent_attention_reads_one_row_for_all_heads() -> None:
     at = model("DeepSeek-V3").main.attention[0]
-    law = engine("sglang").law
     load = DecodeLoad(requests=8.0, rows_per_request=1.0, context=4096.0)
     for tp in (1.0, 8.0):
         served = pool(formats("DeepSeek-V3", "h200-sxm", kv="bf16"), tp=tp)
-        found = decode_kernel(load, 0, at, served, target("h200-sxm"), law)
+        found = decode_kernel(load, 0, at, served, target("h200-sxm"))
         heads = 128 / tp
         # (512 + 64) * 2 bytes a token, whole on every rank; 2 * context * (2 * 512 + 64) per head
         assert float(found.bytes) == 8 * 4096 * 1152 + 8 * heads * (1024 + 64) * 2
@@ -192,11 +190,11 @@ def test_absorbed_latent_attention_reads_one_row_for_all_heads() -> None:
 def test_sparse_latent_attention_reads_its_top_k_and_scores_everything() -> None:
     at = model("DeepSeek-V3.2").main.attention[0]
     served = pool(formats("DeepSeek-V3.2", "h200-sxm", kv="fp8"))
-    law, chip = engine("sglang").law, target("h200-sxm")
+    chip = target("h200-sxm")
     for context in (1000.0, 131_072.0):
         load = DecodeLoad(requests=4.0, rows_per_request=1.0, context=context)
-        found = decode_kernel(load, 0, at, served, chip, law)
-        index = index_kernel(load, 0, at, served, chip, law)
+        found = decode_kernel(load, 0, at, served, chip)
+        index = index_kernel(load, 0, at, served, chip)
         rows = min(context, 2048.0)
         assert float(found.bytes) == 4 * rows * 656 + 4 * 128 * (1024 + 64) * 2
         assert float(index.flops) == 2 * 64 * 128 * 4 * context
@@ -206,10 +204,9 @@ def test_sparse_latent_attention_reads_its_top_k_and_scores_everything() -> None
 def test_prompt_attention_by_hand() -> None:
     served = pool(formats("Llama-3.1-8B", "h100-sxm", kv="bf16"))
     llama = model("Llama-3.1-8B").main.attention[0]
-    law = engine("vllm").law
     # a chunk of 512 rows behind 1536 cached ones
     load = PrefillLoad(rows=512.0, rows_per_prompt=512.0, start=1536.0, end=2048.0)
-    found = prefill_kernel(load, 0, llama, served, target("h100-sxm"), law)
+    found = prefill_kernel(load, 0, llama, served, target("h100-sxm"))
     pairs = sum(range(1537, 2049))
     assert float(found.flops) == 2 * 32 * (128 + 128) * pairs
     # queries and outputs of 32 heads, keys and values of 8 for new rows and once for the prefix
@@ -220,7 +217,7 @@ def test_latent_prompt_attention_works_on_expanded_heads() -> None:
     at = model("DeepSeek-V3").main.attention[0]
     served = pool(formats("DeepSeek-V3", "h200-sxm", kv="bf16"))
     load = PrefillLoad(rows=256.0, rows_per_prompt=256.0, start=0.0, end=256.0)
-    found = prefill_kernel(load, 0, at, served, target("h200-sxm"), engine("sglang").law)
+    found = prefill_kernel(load, 0, at, served, target("h200-sxm"))
     assert float(found.flops) == 2 * 128 * (192 + 128) * sum(range(1, 257))
 
 
@@ -233,9 +230,9 @@ def test_windows_fill_and_stop() -> None:
 def test_requests_are_split_over_data_parallel_ranks() -> None:
     at = case("dense")
     load = DecodeLoad(requests=64.0, rows_per_request=1.0, context=1000.0)
-    kinds, law = at.system.model.main.attention[0], at.system.sink_engine.law
+    kinds = at.system.model.main.attention[0]
     one, four = (
-        decode_kernel(load, 0, kinds, replace(at.design.decode, dp=dp), at.system.sink, law)
+        decode_kernel(load, 0, kinds, replace(at.design.decode, dp=dp), at.system.sink)
         for dp in (1.0, 4.0)
     )
     assert float(one.bytes) == 4 * float(four.bytes)
@@ -244,11 +241,11 @@ def test_requests_are_split_over_data_parallel_ranks() -> None:
 def test_a_cached_latent_prefix_is_expanded_again_for_every_chunk() -> None:
     at = case("mla")
     latent = at.system.model.main.attention[0]
-    pool, chip, law = at.design.decode, at.system.sink, at.system.sink_engine.law
+    pool, chip, by = at.design.decode, at.system.sink, at.system.sink_engine
 
     def expansion(start: float) -> Any:
         load = PrefillLoad(rows=2048.0, rows_per_prompt=2048.0, start=start, end=start + 2048.0)
-        return expansion_kernel(load, latent, pool, chip, law)
+        return expansion_kernel(load, latent, pool, chip, by)
 
     found = expansion(32768.0)
     # 32768 rows of 512 to keys and values of 128 each of 16 of the 128 heads

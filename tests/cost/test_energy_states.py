@@ -25,24 +25,24 @@ def test_requests_of_a_dollar() -> None:
 def test_a_state_is_read_and_written_once_for_each_request() -> None:
     name = "Qwen3.5-397B-A17B"
     kind = model(name).main.recurrent[0]
-    law, chip = engine("vllm").law, target("h200-sxm")
+    chip = target("h200-sxm")
     load = DecodeLoad(requests=8.0, rows_per_request=1.0, context=1e5)
     served = pool(formats(name, "h200-sxm"), tp=4)
-    found = recurrent.decode_kernel(load, kind, served, chip, law)
+    found = recurrent.decode_kernel(load, 0, kind, served, chip)
     state = 64 * 128 * 128 * 4
     tail = (2 * 16 * 128 + 64 * 128) * 3 * 2
     assert float(kind.state_bytes) == state + tail
     assert float(found.bytes) == 2 * 8 * (state + tail) / 4
     assert float(found.flops) == 6 * 8 * 64 * 128 * 128 / 4
     # the context is not read
-    longer = recurrent.decode_kernel(replace(load, context=1e6), kind, served, chip, law)
+    longer = recurrent.decode_kernel(replace(load, context=1e6), 0, kind, served, chip)
     assert float(longer.time_s) == float(found.time_s)
 
 
 def test_a_prompt_is_scanned_in_blocks_of_64_rows() -> None:
     name = "Qwen3.5-397B-A17B"
     kind = model(name).main.recurrent[0]
-    law, chip = engine("vllm").law, target("h200-sxm")
+    chip = target("h200-sxm")
     load = PrefillLoad(rows=1024.0, rows_per_prompt=512.0, start=0.0, end=512.0)
-    found = recurrent.prefill_kernel(load, kind, pool(formats(name, "h200-sxm")), chip, law)
+    found = recurrent.prefill_kernel(load, 0, kind, pool(formats(name, "h200-sxm")), chip)
     assert float(found.flops) == 1024 * 64 * (2 * 64 * 256 + 4 * 128 * 128)

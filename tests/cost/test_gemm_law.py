@@ -4,65 +4,75 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dse.cost.gemm import gemm_kernels, local_shape
-from dse.cost.law import compute_time, kernel_time, serial_time, times
+from dse.cost.law import Rates, product_time, serial_time, times
 from dse.cost.memory import weight_bytes
 from tests.support import (
-    SOME,
+    PRIORS,
     case,
     engine,
     formats,
+    laws,
     model,
     pool,
     replace,
     target,
+    with_products,
     without_ceilings,
 )
 
-LAW = engine("generic").law
-POSITIVE = st.floats(1e-9, 1e3)
-
-
-@SOME
-@given(compute=POSITIVE, memory=POSITIVE)
-def test_a_kernel_takes_at_least_the_longer_side_and_at_most_both(
-    compute: float, memory: float
-) -> None:
-    found = float(kernel_time(compute, memory, LAW)) - LAW.kernel_s
-    assert max(compute, memory) * (1 - 1e-9) - 1e-12 <= found <= (compute + memory) * (1 + 1e-9)
+LAW = laws("generic").grouped("bf16", 1.0).product
+BY = engine("generic")
 
 
 def test_the_law_by_hand() -> None:
     law = replace(
-        LAW, exponent=2, kernel_s=1e-6, wave_overhead=0.5, serial_s=2e-6, serial_power=0.5
+        LAW,
+        additive_frac=0.0,
+        kernel_s=1e-6,
+        wave_overhead=0.5,
+        serial_s=2e-6,
+        serial_power=0.5,
+        compute_frac=0.5,
+        depth_half=4096.0,
+        bandwidth_frac=0.5,
+        tile_rows=1e-3,
+        tile_columns=1e-3,
+        unit_s=1e-9,
+        ramp_bytes=1e6,
     )
     assert float(serial_time(4096.0, law)) == pytest.approx(2e-6 * 4**0.5)
-    bulk = 1e9 / 1e12 * (1 + 0.5 / (1 + 3.0))
-    joined = compute_time(1e9, 1e12, units_per_core=3.0, serial_s=4e-4, law=law)
-    assert float(joined) == pytest.approx(np.hypot(bulk, 4e-4))
-    assert float(kernel_time(3e-6, 4e-6, law)) == pytest.approx(1e-6 + 5e-6)
+    rates = Rates(1e15, 1e12, 100.0)
+    found = product_time(2048.0, 4096.0, 4096.0, 3e7, rates, law)
+    waves = 2048 * 4096 / 128**2 / 100
+    bulk = 2 * 2048 * 4096 * 4096 / (1e15 * 0.5 * 0.5) * (1 + 0.5 / (1 + waves))
+    compute_s = np.hypot(bulk, 2e-6 * 4**0.5) + 1e-9 * waves
+    memory_s = (3e7 + 1e6) / (1e12 * 0.5)
+    assert float(found.compute_s) == pytest.approx(compute_s)
+    assert float(found.memory_s) == pytest.approx(memory_s)
+    assert float(found.time_s) == pytest.approx(1e-6 + np.hypot(compute_s, memory_s))
+    summed = product_time(2048.0, 4096.0, 4096.0, 3e7, rates, replace(law, additive_frac=1.0))
+    assert float(summed.time_s) == pytest.approx(1e-6 + compute_s + memory_s)
 
 
 def test_padding_is_the_fourth_power_mean_of_size_and_tile() -> None:
     """M = 53 rows of tiles of 53 work as 53 * 2^(1/4); far above the tile padding vanishes."""
     at = case("dense", tp=1)
-    law = replace(LAW, wave_overhead=0.0, serial_s=0.0, depth_half=1e-9, tile_columns=1e-3)
-    served = without_ceilings(at.design.decode)
+    changes = {"wave_overhead": 0.0, "serial_s": 0.0, "depth_half": 1e-9, "tile_columns": 1e-3}
+    served = with_products(without_ceilings(at.design.decode), **changes)
     for rows in (1.0, 53.0, 5300.0):
-        kernels = gemm_kernels(rows, 1.0, at.system.model.main.gemms, served, at.system.sink, law)
+        kernels = gemm_kernels(rows, 1.0, at.system.model.main.gemms, served, at.system.sink, BY)
         down = next(k for k in kernels if k.name == "down_proj")
-        padded = (rows**4 + law.tile_rows**4) ** 0.25
-        expected = 2 * padded * 14336 * 4096 * 32 / (989e12 * law.gemm_compute_frac)
+        padded = (rows**4 + LAW.tile_rows**4) ** 0.25
+        expected = 2 * padded * 14336 * 4096 * 32 / (989e12 * PRIORS["gemm_compute_frac"])
         assert float(down.compute_s) == pytest.approx(expected, rel=1e-3), rows
 
 
 def test_swiglu_has_three_matrices() -> None:
     at = case("dense", tp=1)
     kernels = gemm_kernels(
-        100.0, 1.0, at.system.model.main.gemms, at.design.decode, at.system.sink, LAW
+        100.0, 1.0, at.system.model.main.gemms, at.design.decode, at.system.sink, BY
     )
     mlp = [k for k in kernels if k.term == "mlp"]
     assert sum(float(k.flops) for k in mlp) == 32 * 3 * 2 * 100 * 4096 * 14336
@@ -102,10 +112,9 @@ def test_quantizing_on_the_fly_costs_passes() -> None:
     served = at.design.decode
     assert served.formats.quantizes == 1.0
     gemms = at.system.model.main.gemms
-    law = engine("sglang").law
     plain = replace(served, formats=replace(served.formats, quantizes=0.0))
     with_pass, without = (
-        gemm_kernels(512.0, 8.0, gemms, one, target("h200-sxm"), law) for one in (served, plain)
+        gemm_kernels(512.0, 8.0, gemms, one, target("h200-sxm"), BY) for one in (served, plain)
     )
     for a, b in zip(with_pass, without, strict=True):
         assert float(a.time_s) > float(b.time_s)
@@ -113,7 +122,7 @@ def test_quantizing_on_the_fly_costs_passes() -> None:
 
 def test_running_a_kernel_n_times() -> None:
     at = case("dense")
-    one = gemm_kernels(8.0, 8.0, at.system.model.main.gemms, at.design.decode, at.system.sink, LAW)[
+    one = gemm_kernels(8.0, 8.0, at.system.model.main.gemms, at.design.decode, at.system.sink, BY)[
         0
     ]
     three = times(one, 3.0)
@@ -139,12 +148,11 @@ def test_a_ceiling_lengthens_compute_and_leaves_memory_alone() -> None:
     at = case("dense", tp=1)
     gemms = at.system.model.main.gemms
     free = without_ceilings(at.design.decode)
-    halves = dict.fromkeys(free.formats.ceiling_frac, 0.5)
-    held = replace(free, formats=replace(free.formats, ceiling_frac=halves))
-    law = replace(LAW, serial_s=0.0)
+    free = with_products(free, serial_s=0.0)
+    held = with_products(free, compute_frac=0.5 * PRIORS["gemm_compute_frac"])
     for a, b in zip(
-        gemm_kernels(64.0, 8.0, gemms, free, at.system.sink, law),
-        gemm_kernels(64.0, 8.0, gemms, held, at.system.sink, law),
+        gemm_kernels(64.0, 8.0, gemms, free, at.system.sink, BY),
+        gemm_kernels(64.0, 8.0, gemms, held, at.system.sink, BY),
         strict=True,
     ):
         assert float(b.compute_s) == pytest.approx(2 * float(a.compute_s))

@@ -18,14 +18,17 @@ from dse.cost.moe import (
 from dse.spec.routing import RoutingSpec
 from tests.routed import EVEN
 from tests.support import (
+    PRIORS,
     case,
     engine,
     formats,
+    laws,
     model,
     pool,
     replace,
     routed,
     target,
+    with_products,
     without_ceilings,
 )
 
@@ -163,12 +166,13 @@ def test_rows_that_are_not_local_cost_where_every_rank_is_handed_them() -> None:
     """With a dispatch a rank is handed what reaches it; with an all-gather, everything."""
     lowered = model("DeepSeek-V3")
     kind = lowered.main.experts[0]
-    served = routed(pool(formats("DeepSeek-V3", "h200-sxm"), dp=32, ep=32), lowered)
     bare = {"handed_passes": 0, "picked_passes": 0}
     times = []
     for more in (bare, {"handed_passes": 1, "picked_passes": 0}, {**bare, "picked_passes": 1}):
+        choice = formats("DeepSeek-V3", "h200-sxm", by=laws("generic", **more))
+        served = routed(pool(choice, dp=32, ep=32), lowered)
         for share in (0, 1):
-            by = engine("generic", all_to_all_share=share, **more)
+            by = engine("generic", all_to_all_share=share)
             found = expert_kernel(8192.0, kind, served.routing[0], served, target("h200-sxm"), by)
             times.append(float(found.memory_s))
     (gathered, sent), *others = np.reshape(times, (3, 2))
@@ -197,14 +201,13 @@ def test_rows_of_small_experts_are_padded_to_tiles() -> None:
     """At a row per expert the matrix units work on tiles; the flops that count do not."""
     at = case("compressed")
     kind = at.system.model.main.experts[0]
-    law = replace(engine("generic").law, serial_s=0.0, wave_overhead=0.0)
-    by = replace(engine("generic"), law=law)
-    served = without_ceilings(at.design.decode)
+    by, law = engine("generic"), PRIORS
+    served = with_products(without_ceilings(at.design.decode), serial_s=0.0, wave_overhead=0.0)
     found = expert_kernel(10.0, kind, served.routing[0], served, at.system.sink, by)
     active = float(kind.n_experts * active_share(10.0, kind.top_k, kind.n_experts))
-    peak = float(found.peak_flops_per_s) * law.expert_compute_frac
-    depth = kind.hidden / (kind.hidden + law.depth_half)
-    tiles = active * law.tile_rows / (10.0 * kind.top_k)
+    peak = float(found.peak_flops_per_s) * law["expert_compute_frac"]
+    depth = kind.hidden / (kind.hidden + law["depth_half"])
+    tiles = active * law["tile_rows"] / (10.0 * kind.top_k)
     assert float(found.compute_s) == pytest.approx(
         float(found.flops) * tiles / (peak * depth), rel=0.02
     )

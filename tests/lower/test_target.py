@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dse import catalog
+from dse.lower.laws import Laws
 from dse.lower.target import lower_engine, lower_target
 from dse.spec.engine import load_engine
-from tests.support import engine, hardware, target
+from tests.support import engine, hardware, laws, target
 
 TARGETS = sorted(entry.name for entry in catalog.entries("hardware"))
 
@@ -34,7 +35,7 @@ def test_memory_is_what_was_measured_where_it_was() -> None:
 
 def test_an_engine_differs_by_vendor() -> None:
     spec = load_engine("vllm")
-    nvidia, huawei = lower_engine(spec, "nvidia"), lower_engine(spec, "huawei")
+    nvidia, huawei = (lower_engine(spec, Laws.of(spec, one)) for one in ("nvidia", "huawei"))
     assert huawei.layer_s > nvidia.layer_s
     own = spec.vendors["huawei"]["layer_s"].value
     assert huawei.layer_s == own
@@ -47,8 +48,9 @@ def test_what_a_user_gives_holds_everywhere() -> None:
 
 def test_a_workload_may_state_its_acceptance() -> None:
     spec = load_engine("sglang")
-    assert lower_engine(spec, "nvidia", 0.9).draft_acceptance_frac == 0.9
-    assert lower_engine(spec, "nvidia").draft_acceptance_frac == pytest.approx(
+    laws = Laws.of(spec, "nvidia")
+    assert lower_engine(spec, laws, 0.9).draft_acceptance_frac == 0.9
+    assert lower_engine(spec, laws).draft_acceptance_frac == pytest.approx(
         spec.for_vendor("nvidia")["draft_acceptance_frac"].value
     )
 
@@ -56,7 +58,6 @@ def test_a_workload_may_state_its_acceptance() -> None:
 def test_every_efficiency_is_a_share() -> None:
     for name in ("vllm", "sglang", "tensorrt-llm", "generic"):
         for vendor in ("nvidia", "amd", "huawei", "google"):
-            law = engine(name, vendor).law
-            for field, value in vars(law).items():
-                if field.endswith("_frac"):
+            for field, value in laws(name, vendor).parameters.items():
+                if field.endswith(("compute_frac", "bandwidth_frac")):
                     assert 0.0 < value <= 1.0, (name, vendor, field)
