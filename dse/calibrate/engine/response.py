@@ -1,0 +1,108 @@
+"""What the cost model predicts for measured rows at given coordinates, and how it answers to them.
+
+Rows are priced by the function that prices every design; a knob moves the laws that it is lowered
+with. Slopes are differences: all rows of a file are priced once for each knob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.calibrate.engine.cases import Case
+from dse.calibrate.engine.knobs import KNOBS
+from dse.calibrate.engine.posterior import Theta, total
+from dse.calibrate.predict import catalogue_laws, predict
+from dse.calibrate.rows import Row
+from dse.lower.laws import Laws
+from dse.lower.shifts import Shifts, together
+
+Floats = NDArray[np.float64]
+Progress = Callable[[int], None]
+
+# A step in ln that is far above the solver's rounding and far below where slopes change.
+_STEP: Final = 0.03
+_SILENT: Final = 1e-6
+
+
+def _shifts(coordinates: Floats, first: Floats) -> Shifts:
+    """All coordinates of a case as shifts; those of the outermost level may be additions."""
+    logs: dict[str, float] = {}
+    added: dict[str, float] = {}
+    for knob, value, outer in zip(KNOBS, coordinates, first, strict=True):
+        if knob.unit:
+            added[knob.name] = knob.unit * max(float(outer), 0.0)
+            value = value - outer
+        if value != 0.0:
+            logs[knob.name] = float(value)
+    return Shifts(logs, added)
+
+
+class Response:
+    """Predictions of ln TPOT and ln TTFT [n, 2]; nan where a row is refused."""
+
+    def __init__(self, base: Callable[[Row], Laws] | None = None) -> None:
+        self._base = base or _priors
+
+    def at(self, cases: Sequence[Case], theta: Theta, progress: Progress | None = None) -> Floats:
+        """Predictions at the coordinates `theta`."""
+        return self._priced(cases, [total(case, theta) for case in cases], theta, progress)
+
+    def slopes(
+        self,
+        cases: Sequence[Case],
+        theta: Theta,
+        here: Floats,
+        known: Floats | None = None,
+        progress: Progress | None = None,
+    ) -> Floats:
+        """d ln prediction / d coordinate, [n, 2, K]; `here` are the predictions at `theta`.
+
+        Knobs to which no row answers in `known`, slopes elsewhere, are not tried again.
+        """
+        found = np.zeros((len(cases), 2, len(KNOBS)))
+        start = [total(case, theta) for case in cases]
+        for k in range(len(KNOBS)):
+            if known is not None and np.nanmax(np.abs(known[:, :, k])) < _SILENT:
+                continue
+            step = np.zeros(len(KNOBS))
+            step[k] = _STEP
+            moved = self._priced(cases, [one + step for one in start], theta, progress, step)
+            found[:, :, k] = (moved - here) / _STEP
+        return found
+
+    def _priced(
+        self,
+        cases: Sequence[Case],
+        coordinates: Sequence[Floats],
+        theta: Theta,
+        progress: Progress | None,
+        step: Floats | None = None,
+    ) -> Floats:
+        zero = np.zeros(len(KNOBS))
+        more = zero if step is None else step
+        # Rows of one family share their laws, which are lowered once.
+        made: dict[tuple[Laws, Shifts], Laws] = {}
+        laws: dict[str, Laws] = {}
+        for i, (case, at) in enumerate(zip(cases, coordinates, strict=True)):
+            outer = theta.get(case.subjects[0], zero) + more
+            base, shifts = self._base(case.row), _shifts(at, outer)
+            if (base, shifts) not in made:
+                whole = together((base.shifts, shifts))
+                made[base, shifts] = base.shifted(whole, base.precisions)
+            laws[str(i)] = made[base, shifts]
+        numbered = [case.row.model_copy(update={"id": str(i)}) for i, case in enumerate(cases)]
+        found = predict(numbered, progress, lambda row: laws[row.id])
+        out = np.full((len(cases), 2), np.nan)
+        for i, one in enumerate(found):
+            if not one.refusal and one.tpot_mean_s and one.ttft_mean_s:
+                out[i] = np.log(one.tpot_mean_s), np.log(one.ttft_mean_s)
+        return out
+
+
+def _priors(row: Row) -> Laws:
+    """The engine's laws as no deployment has moved them."""
+    return catalogue_laws(row.engine, row.hardware, row.model).shifted(Shifts(), {})
