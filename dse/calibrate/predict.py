@@ -13,7 +13,7 @@ from dse.calibrate.batches import priced_rows
 from dse.calibrate.rows import Degrees, Row
 from dse.cost.types import Engine, Model, Pool
 from dse.errors import DseError
-from dse.lower.deployed import deployed_laws
+from dse.lower.fitted import catalogue_laws
 from dse.lower.formats import FormatChoice, lower_formats, precision_of
 from dse.lower.laws import Laws
 from dse.lower.model import lower_model
@@ -23,10 +23,8 @@ from dse.lower.traffic import constant_traffic
 from dse.serving.evaluate import evaluate
 from dse.serving.reasons import Reason, describe
 from dse.serving.types import CLOSED, Deployment, Limits, Outcome, System
-from dse.spec.deployments import load_deployments
 from dse.spec.engine import EngineSpec, load_engine
 from dse.spec.hardware import Hardware
-from dse.spec.kernels import load_kernels
 from dse.spec.load import load
 from dse.spec.routing import RoutingSpec
 
@@ -82,22 +80,14 @@ def _engine_spec(name: str) -> EngineSpec:
 
 
 @lru_cache(maxsize=256)
-def catalogue_laws(engine: str, hardware: str, model: str) -> Laws:
+def laws_for(engine: str, hardware: str, model: str) -> Laws:
     """The laws that the catalogue has for an engine, a target and a model."""
-    spec, chip = _engine_spec(engine), hardware_of(hardware)
-    kernels, deployments = load_kernels(chip.name, spec.name), load_deployments(spec.name)
-    return deployed_laws(
-        spec,
-        chip,
-        arch_of(model),
-        kernels=kernels.spec if kernels is not None else None,
-        deployments=deployments.spec if deployments is not None else None,
-    )
+    return catalogue_laws(_engine_spec(engine), hardware_of(hardware), arch_of(model))
 
 
 def laws_of_row(row: Row) -> Laws:
     """The catalogue's laws for a row."""
-    return catalogue_laws(row.engine, row.hardware, row.model)
+    return laws_for(row.engine, row.hardware, row.model)
 
 
 @lru_cache(maxsize=4096)

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dse.arch import load_model
 from dse.arch.types import ModelArch, Moe
 from dse.catalog import InputFile
 from dse.errors import DseError, one_of
+from dse.lower.fitted import (
+    deployment_warnings,
+    engine_of,
+    fitted_deployments,
+    fitted_kernels,
+    kernel_warnings,
+    laws_of,
+)
 from dse.lower.formats import FormatChoice
 from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, load_remarks, traffic_of
 from dse.lower.laws import Laws
@@ -19,11 +28,7 @@ from dse.lower.transfer import lower_link, lower_reuse
 from dse.serving.types import Limits, System, Traffic
 from dse.space.designs import DTYPE_AXES, Tables
 from dse.space.grid import Grid
-from dse.spec.choice import NO_KERNELS
-from dse.spec.engine import EngineSpec, load_engine
-from dse.spec.hardware import Hardware
-from dse.spec.kernels import KernelFile, load_kernels, read_kernels
-from dse.spec.load import Loaded
+from dse.spec.engine import EngineSpec
 from dse.spec.space import AxisValue, PoolName, Space
 from dse.spec.study import Study, Target
 from dse.spec.workload import Workload
@@ -99,13 +104,20 @@ def lower_study(study: Study) -> Lowered:
     traffic = traffic_of(study)
     limits = limits_of(study.objective)
     warnings = [*arch.warnings, *_length_warnings(study, arch), *_axis_warnings(study, arch)]
-    warnings += [*load_remarks(goal, traffic), *_kernel_warnings(study)]
-    inputs = [one for _, found in _kernels_of(study) if found is not None for one in found.inputs]
+    engine = engine_of(study)
+    kernels = fitted_kernels(study, engine)
+    deployments = fitted_deployments(study, engine)
+    warnings += [*load_remarks(goal, traffic), *kernel_warnings(study, kernels)]
+    warnings += deployment_warnings(study, engine, deployments)
+    files = [found for found in (*kernels.values(), deployments) if found is not None]
+    inputs = [one for found in files for one in found.inputs]
+    wanted = _Wanted(goal, traffic, limits)
+    laws = laws_of(study, engine, arch, kernels, deployments)
     problems = tuple(
         (
             target,
             tuple(
-                _problem(study, arch, target, mode, goal, traffic, limits)
+                _problem(study, arch, target, mode, wanted, engine, laws)
                 for mode in study.space.mode
             ),
         )
@@ -148,24 +160,31 @@ def _length_warnings(study: Study, arch: ModelArch) -> list[str]:
     ]
 
 
+class _Wanted(NamedTuple):
+    """What every problem of a study has in common."""
+
+    goal: Goal
+    traffic: Traffic
+    limits: Limits
+
+
 def _problem(
     study: Study,
     arch: ModelArch,
     target: Target,
     mode: str,
-    goal: Goal,
-    traffic: Traffic,
-    limits: Limits,
+    wanted: _Wanted,
+    engine: EngineSpec,
+    by_chip: Mapping[str, Laws],
 ) -> Problem:
     model = lower_model(arch)
     drafts = model.draft is not None and study.space.draft_tokens != (0,)
     if not drafts:
         model = replace(model, draft=None)
     grid = grid_of(study.space, mode)
-    spec = load_engine(_engine_name(study.engine.name), study.engine.parameters)
     laws: dict[PoolName, Laws] = {
-        "prefill": _laws(study, spec, target.prefill),
-        "decode": _laws(study, spec, target.decode),
+        "prefill": by_chip[target.prefill.name],
+        "decode": by_chip[target.decode.name],
     }
     choices = {
         pool: format_choices(arch, target, grid, pool, laws[pool]) for pool in pools_of(mode)
@@ -176,10 +195,10 @@ def _problem(
         model=model,
         source=lower_target(target.prefill),
         sink=lower_target(target.decode),
-        source_engine=lower_engine(spec, laws["prefill"], acceptance),
-        sink_engine=lower_engine(spec, laws["decode"], acceptance),
-        traffic=traffic,
-        limits=limits,
+        source_engine=lower_engine(engine, laws["prefill"], acceptance),
+        sink_engine=lower_engine(engine, laws["decode"], acceptance),
+        traffic=wanted.traffic,
+        limits=wanted.limits,
         budget_accelerators=float(budget),
         link=lower_link(study.link),
         reuse=lower_reuse(study.cache, study.workload, target.prefill),
@@ -192,57 +211,9 @@ def _problem(
         system=system,
         grid=grid,
         tables=tables,
-        goal=goal,
+        goal=wanted.goal,
         choices=choices,
         absent=absent_metrics(target),
         workload=study.workload,
         laws=laws,
     )
-
-
-def _laws(study: Study, spec: EngineSpec, hardware: Hardware) -> Laws:
-    found = _kernels(study, spec, hardware)
-    kernels = found.spec if found is not None else None
-    return Laws.of(spec, hardware.vendor, study.engine.parameters, kernels)
-
-
-def _kernels(study: Study, spec: EngineSpec, hardware: Hardware) -> Loaded[KernelFile] | None:
-    """The fitted kernels of the study's engine on one target: its own file's, or the catalogue's.
-
-    A file holds for the target that it names.
-    """
-    own = study.engine.kernels
-    if own == NO_KERNELS:
-        return None
-    if own is None:
-        return load_kernels(hardware.name, spec.name)
-    found = read_kernels(own)
-    return found if found.spec.target == hardware.name else None
-
-
-def _kernels_of(study: Study) -> Iterator[tuple[str, Loaded[KernelFile] | None]]:
-    """Each target of a study with its fitted kernels."""
-    spec = load_engine(_engine_name(study.engine.name), study.engine.parameters)
-    chips = [chip for target in study.targets() for chip in (target.prefill, target.decode)]
-    for chip in {chip.name: chip for chip in chips}.values():
-        yield chip.name, _kernels(study, spec, chip)
-
-
-def _kernel_warnings(study: Study) -> Iterator[str]:
-    """What a person should know of the kernels that were asked for and those that were found."""
-    version = study.engine.name.partition("@")[2] if "/" not in study.engine.name else ""
-    own = study.engine.kernels
-    for name, found in _kernels_of(study):
-        if found is None and own not in (None, NO_KERNELS):
-            of = read_kernels(own or "").spec.target
-            yield f"{own} has kernels of {of}: those of {name} run on priors"
-        if found is not None and version and version != found.spec.version:
-            yield (
-                f"kernels of {found.spec.engine} on {name} were measured in version "
-                f"{found.spec.version}, not {version}"
-            )
-
-
-def _engine_name(written: str) -> str:
-    """`vllm@0.11` is priced with the parameters of `vllm`."""
-    return written if "/" in written else written.partition("@")[0]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dse.calibrate.engine.cases import Case
 from dse.calibrate.engine.knobs import KNOBS
 from dse.calibrate.engine.posterior import Theta, total
-from dse.calibrate.predict import catalogue_laws, predict
+from dse.calibrate.predict import laws_for, predict
 from dse.calibrate.rows import Row
 from dse.lower.laws import Laws
 from dse.lower.shifts import Shifts, together
@@ -105,4 +105,4 @@ class Response:
 
 def _priors(row: Row) -> Laws:
     """The engine's laws as no deployment has moved them."""
-    return catalogue_laws(row.engine, row.hardware, row.model).shifted(Shifts(), {})
+    return laws_for(row.engine, row.hardware, row.model).shifted(Shifts(), {})
