@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from dse.arch.types import ModelArch
 from dse.lower.laws import Laws
@@ -70,7 +71,20 @@ def deployed_laws(
     Parameters in `given`, the user's own, stay as they are.
     """
     laws = Laws.of(engine, hardware.vendor, given, kernels)
-    return laws.shifted(*shifts_of(deployments, subject_of(hardware, arch)))
+    subject = subject_of(hardware, arch)
+    moved = laws.shifted(*shifts_of(deployments, subject))
+    return replace(moved, fitted_to=_fitted_to(deployments, subject))
+
+
+def _fitted_to(deployments: DeploymentFile | None, subject: Subject) -> str:
+    """The deployments behind a fit, in a few words: the nearest level, and how many of them."""
+    levels = deployments.levels_of(subject) if deployments is not None else ()
+    if not levels:
+        return ""
+    nearest = max(levels, key=lambda level: len(level.of.model_fields_set))
+    what = nearest.of.model or "other models"
+    where = nearest.of.generation or nearest.of.vendor or "any chip"
+    return f"{nearest.n_rows:,} measured deployments of {what} on {where}"
 
 
 def merged_levels(known: Iterable[Level], more: Iterable[Level]) -> tuple[Level, ...]:

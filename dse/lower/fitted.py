@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from dse.arch.types import ModelArch
 from dse.lower.deployed import deployed_laws
@@ -15,8 +16,6 @@ from dse.spec.kernels import KernelFile, load_kernels, read_kernels
 from dse.spec.load import Loaded
 from dse.spec.study import Study
 
-Kernels = Mapping[str, Loaded[KernelFile] | None]
-
 
 def engine_of(study: Study) -> EngineSpec:
     """The study's engine with its own parameters."""
@@ -28,23 +27,45 @@ def _engine_name(written: str) -> str:
     return written if "/" in written else written.partition("@")[0]
 
 
-def fitted_kernels(study: Study, engine: EngineSpec) -> Kernels:
-    """Target -> fitted kernels of the study's engine: its own file's, or the catalogue's.
+@dataclass(frozen=True)
+class Fitted:
+    """What was fitted to a study's engine: kernels by target, and deployments."""
 
-    A file holds for the target that it names.
+    kernels: Mapping[str, Loaded[KernelFile] | None]
+    deployments: Loaded[DeploymentFile] | None
+
+    @property
+    def files(self) -> tuple[Loaded[KernelFile] | Loaded[DeploymentFile], ...]:
+        """All files that were read."""
+        found = (*self.kernels.values(), self.deployments)
+        return tuple(one for one in found if one is not None)
+
+
+def fitted_to(study: Study, engine: EngineSpec) -> Fitted:
+    """The study's own files, or the catalogue's.
+
+    A fit of deployments holds on what it was made on. Where the study states neither, it decides
+    whether the catalogue's kernels are used; where the study states kernels, or none, a fit that
+    was made on something else is left out.
     """
     chips = {chip.name for target in study.targets() for chip in (target.prefill, target.decode)}
+    deployments = _deployments(study, engine)
     own = study.engine.kernels
-    if own == NONE:
-        return dict.fromkeys(chips)
     if own is None:
-        return {name: load_kernels(name, engine.name) for name in sorted(chips)}
-    found = read_kernels(own)
-    return {name: found if found.spec.target == name else None for name in sorted(chips)}
+        wanted = deployments is None or deployments.spec.base == "kernels"
+        kernels = {name: load_kernels(name, engine.name) if wanted else None for name in chips}
+    elif own == NONE:
+        kernels = dict.fromkeys(chips)
+    else:
+        found = read_kernels(own)
+        kernels = {name: found if found.spec.target == name else None for name in chips}
+    if own is not None and study.engine.deployments is None and deployments is not None:
+        base = "priors" if own == NONE else "kernels"
+        deployments = deployments if deployments.spec.base == base else None
+    return Fitted({name: kernels[name] for name in sorted(kernels)}, deployments)
 
 
-def fitted_deployments(study: Study, engine: EngineSpec) -> Loaded[DeploymentFile] | None:
-    """What measured deployments say of the study's engine: its own file, or the catalogue's."""
+def _deployments(study: Study, engine: EngineSpec) -> Loaded[DeploymentFile] | None:
     own = study.engine.deployments
     if own == NONE:
         return None
@@ -52,8 +73,11 @@ def fitted_deployments(study: Study, engine: EngineSpec) -> Loaded[DeploymentFil
 
 
 def catalogue_laws(engine: EngineSpec, hardware: Hardware, arch: ModelArch) -> Laws:
-    """The laws of an engine for a model on a target, with all that the catalogue has fitted."""
-    kernels, deployments = load_kernels(hardware.name, engine.name), load_deployments(engine.name)
+    """The laws of an engine for a model on a target, with what the catalogue has fitted."""
+    deployments = load_deployments(engine.name)
+    kernels = None
+    if deployments is None or deployments.spec.base == "kernels":
+        kernels = load_kernels(hardware.name, engine.name)
     return deployed_laws(
         engine,
         hardware,
@@ -63,18 +87,13 @@ def catalogue_laws(engine: EngineSpec, hardware: Hardware, arch: ModelArch) -> L
     )
 
 
-def laws_of(
-    study: Study,
-    engine: EngineSpec,
-    arch: ModelArch,
-    kernels: Kernels,
-    deployments: Loaded[DeploymentFile] | None,
-) -> dict[str, Laws]:
+def laws_of(study: Study, engine: EngineSpec, arch: ModelArch, fitted: Fitted) -> dict[str, Laws]:
     """Target -> its laws."""
+    deployments = fitted.deployments
     out = {}
     for target in study.targets():
         for chip in (target.prefill, target.decode):
-            found = kernels[chip.name]
+            found = fitted.kernels[chip.name]
             out[chip.name] = deployed_laws(
                 engine,
                 chip,
@@ -86,18 +105,24 @@ def laws_of(
     return out
 
 
-def deployment_warnings(
-    study: Study, engine: EngineSpec, deployments: Loaded[DeploymentFile] | None
+def fit_warnings(study: Study, engine: EngineSpec, fitted: Fitted) -> Iterator[str]:
+    """What a person should know of the fits that were asked for and those that were found."""
+    yield from _kernel_warnings(study, fitted.kernels)
+    deployments, own = fitted.deployments, study.engine.deployments
+    if deployments is None or own is None:
+        return
+    found = deployments.spec
+    if found.engine != engine.name:
+        yield f"{own} was fitted to {found.engine}; the study's engine is {engine.name}"
+    on_kernels = any(one is not None for one in fitted.kernels.values())
+    if on_kernels != (found.base == "kernels"):
+        used = "fitted kernels" if on_kernels else "priors"
+        yield f"{own} was fitted on {found.base}; the study's kernels run on {used}"
+
+
+def _kernel_warnings(
+    study: Study, kernels: Mapping[str, Loaded[KernelFile] | None]
 ) -> Iterator[str]:
-    """That a file is of another engine than the study's."""
-    if deployments is not None and deployments.spec.engine != engine.name:
-        yield (
-            f"{study.engine.deployments} was fitted to {deployments.spec.engine}, the study's "
-            f"engine is {engine.name}"
-        )
-
-
-def kernel_warnings(study: Study, kernels: Kernels) -> Iterator[str]:
     """What a person should know of the kernels that were asked for and those that were found."""
     version = "" if "/" in study.engine.name else study.engine.name.partition("@")[2]
     own = study.engine.kernels

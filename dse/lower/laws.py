@@ -99,6 +99,7 @@ class Laws:
     kernels: KernelFile | None = None
     shifts: Shifts = field(default_factory=Shifts)  # what measured deployments move
     precisions: Mapping[str, Shifts] = field(default_factory=dict)  # the same, of one precision
+    fitted_to: str = ""  # which deployments those were
 
     @classmethod
     def of(
@@ -115,6 +116,12 @@ class Laws:
     def shifted(self, shifts: Shifts, precisions: Mapping[str, Shifts]) -> Laws:
         """The laws with parameters moved, some only in one precision of the weights."""
         return replace(self, shifts=shifts, precisions=precisions)
+
+    def engine_fit(self) -> dict[str, str]:
+        """Whether the engine's parameters are fitted to measured deployments, and to which."""
+        if not self.fitted_to:
+            return {"status": "prior", "source": f"engine {self.engine}"}
+        return {"status": "fitted", "source": self.fitted_to}
 
     def at(self, precision: str) -> Laws:
         """The laws in one precision of the weights."""

@@ -10,14 +10,7 @@ from dse.arch import load_model
 from dse.arch.types import ModelArch, Moe
 from dse.catalog import InputFile
 from dse.errors import DseError, one_of
-from dse.lower.fitted import (
-    deployment_warnings,
-    engine_of,
-    fitted_deployments,
-    fitted_kernels,
-    kernel_warnings,
-    laws_of,
-)
+from dse.lower.fitted import engine_of, fit_warnings, fitted_to, laws_of
 from dse.lower.formats import FormatChoice
 from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, load_remarks, traffic_of
 from dse.lower.laws import Laws
@@ -105,14 +98,11 @@ def lower_study(study: Study) -> Lowered:
     limits = limits_of(study.objective)
     warnings = [*arch.warnings, *_length_warnings(study, arch), *_axis_warnings(study, arch)]
     engine = engine_of(study)
-    kernels = fitted_kernels(study, engine)
-    deployments = fitted_deployments(study, engine)
-    warnings += [*load_remarks(goal, traffic), *kernel_warnings(study, kernels)]
-    warnings += deployment_warnings(study, engine, deployments)
-    files = [found for found in (*kernels.values(), deployments) if found is not None]
-    inputs = [one for found in files for one in found.inputs]
+    fitted = fitted_to(study, engine)
+    warnings += [*load_remarks(goal, traffic), *fit_warnings(study, engine, fitted)]
+    inputs = [one for found in fitted.files for one in found.inputs]
     wanted = _Wanted(goal, traffic, limits)
-    laws = laws_of(study, engine, arch, kernels, deployments)
+    laws = laws_of(study, engine, arch, fitted)
     problems = tuple(
         (
             target,

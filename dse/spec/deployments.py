@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
@@ -40,6 +40,10 @@ OF_KERNELS: Final = (
     "picked_passes",
 )
 _FARTHEST: Final = 1e3  # a factor beyond it is a mistake
+
+# What the levels move: the engine's priors, or kernels fitted to measured ones. They hold on that
+# alone: measured kernels contain launches that priors leave to the engine.
+Base = Literal["priors", "kernels"]
 
 Factors = Annotated[dict[str, float], Field(default_factory=dict)]
 Numbers = Annotated[
@@ -141,6 +145,7 @@ class DeploymentFile(Spec):
     date: str
     description: str = ""
     source: str
+    base: Base = "priors"
     n_rows: Annotated[int, Whole(0, 10**9)] = 0
     levels: tuple[Level, ...] = ()
 
