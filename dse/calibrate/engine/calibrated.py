@@ -87,7 +87,6 @@ def from_priors(
     at = _prepared(rows, response, progress)
     cases = at.cases
     found = fit(cases, response, progress=progress)
-    assert found.slopes is not None
     unseen = {
         split: np.stack(
             [
@@ -117,7 +116,6 @@ def on_top(
     cases = at.cases
     priors = _own_levels(cases)
     found = fit(cases, response, priors, progress)
-    assert found.slopes is not None
     fold = np.arange(len(cases)) if len(cases) <= _FEW else folds_of(cases, "other loads", 0)
     alone = held_out(cases, response, found.slopes, fold, priors, progress)[None]
     known = load_deployments(engine)

@@ -36,7 +36,7 @@ class Fit:
     theta: dict[Subject, Floats]
     log_predicted: Floats
     losses: tuple[float, ...]
-    slopes: Floats | None = None  # [n, 2, K] near the solution
+    slopes: tuple[Floats, ...] = ()  # [n, 2, K] of each pass, from the priors to the solution
 
 
 def loss_of(left: Floats, theta: Theta, priors: Mapping[Subject, Prior]) -> float:
@@ -60,12 +60,12 @@ def fit(
 ) -> Fit:
     """The most likely coordinates of the cases' levels, from the middle of their priors."""
     found = start_of(cases, response, priors, progress)
-    slopes = None
+    passes: list[Floats] = []
     for _ in range(PASSES):
-        slopes = response.slopes(cases, found.theta, found.log_predicted, slopes, progress)
-        found = refined(cases, response, found, slopes, priors, progress)
-    assert slopes is not None
-    return replace(found, slopes=slopes)
+        known = passes[-1] if passes else None
+        passes.append(response.slopes(cases, found.theta, found.log_predicted, known, progress))
+        found = refined(cases, response, found, passes[-1], priors, progress)
+    return replace(found, slopes=tuple(passes))
 
 
 def start_of(

@@ -1,8 +1,8 @@
 """Errors on rows that a fit has not seen, by what it has not seen of them.
 
 Rows are dealt to folds by groups: the rows of a group are held out together. Each fold is fitted
-anew to all others, from the middle of the priors, and then predicts its own rows. The slopes that
-steer these fits are those near the solution of all rows; where they end, their own rows decide.
+anew to all others, from the middle of the priors, and then predicts its own rows. These fits are
+steered by the slopes of the passes of the fit to all rows; where they end, their own rows decide.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def folds_of(
 def held_out(
     cases: Sequence[Case],
     response: Response,
-    slopes: Floats,
+    passes: Sequence[Floats],
     fold: NDArray[np.intp],
     priors: Mapping[Subject, Prior] | None = None,
     progress: Progress | None = None,
@@ -71,9 +71,10 @@ def held_out(
         seen = np.flatnonzero(fold != i).tolist()
         unseen = np.flatnonzero(fold == i).tolist()
         known = [cases[j] for j in seen]
-        start = start_of(known, response, priors, progress)
-        theta = refined(known, response, start, slopes[seen], priors, progress).theta
-        found[unseen] = response.at([cases[j] for j in unseen], theta, progress)
+        fitted = start_of(known, response, priors, progress)
+        for slopes in passes:
+            fitted = refined(known, response, fitted, slopes[seen], priors, progress)
+        found[unseen] = response.at([cases[j] for j in unseen], fitted.theta, progress)
     return found
 
 
