@@ -81,7 +81,8 @@ class Scatter(Spec):
 class Level(Spec):
     """How the deployments of a subject differ from those of the levels above.
 
-    `factors` multiply parameters, `odds` the odds of shares, `added` comes before both.
+    `factors` multiply parameters, `odds` the odds of shares; `added`, which may be negative, comes
+    before both. What all levels add to a time never makes it less than nothing.
     """
 
     of: Subject = Field(default_factory=Subject)
@@ -114,7 +115,7 @@ class Level(Spec):
         for name, value in raw.items():
             rule = _known(str(name))
             try:
-                out[str(name)] = Quantity(rule.dimension, 0.0, rule.high, zero=True).parse(value)
+                out[str(name)] = _signed(Quantity(rule.dimension, 0.0, rule.high, zero=True), value)
             except PydanticCustomError as error:
                 raise fault(error.message(), (str(name),)) from None
         return out
@@ -129,6 +130,14 @@ class Level(Spec):
                         f"not of kernels, so not of one precision; allowed: {', '.join(OF_KERNELS)}"
                     )
                     yield (field, name), text
+
+
+def _signed(quantity: Quantity, value: Any) -> float:
+    """A quantity that may be negative, as what one model adds to that of all others may."""
+    if isinstance(value, str) and value.strip().startswith("-"):
+        return -quantity.parse(value.strip()[1:])
+    negative = isinstance(value, int | float) and not isinstance(value, bool) and value < 0
+    return -quantity.parse(-value) if negative else quantity.parse(value)
 
 
 def _known(name: str) -> Any:

@@ -40,6 +40,13 @@ def test_a_file_is_read_in_si_units(tmp_path: Path) -> None:
     assert file.levels[1].scatter is not None
 
 
+def test_one_model_may_add_less_than_the_others(tmp_path: Path) -> None:
+    file = _read(tmp_path, _GOOD.replace("expert_layer_s: 5 us", "expert_layer_s: -5 us"))
+    assert file.levels[0].added == {"expert_layer_s": pytest.approx(-5e-6)}
+    file = _read(tmp_path, _GOOD.replace("expert_layer_s: 5 us", "expert_layer_s: -5.0e-6"))
+    assert file.levels[0].added == {"expert_layer_s": pytest.approx(-5e-6)}
+
+
 @pytest.mark.parametrize(
     ("line", "wrong", "said"),
     [

@@ -19,6 +19,7 @@ from dse.calibrate.engine.checks import distinct, remarks, require_enough, requi
 from dse.calibrate.engine.document import levels_of
 from dse.calibrate.engine.fit import Fit, Progress, fit
 from dse.calibrate.engine.held_out import SPLITS, folds_of, held_out
+from dse.calibrate.engine.knobs import KNOBS, LEVELS, deviation
 from dse.calibrate.engine.posterior import Prior, default_priors
 from dse.calibrate.engine.response import Response
 from dse.calibrate.engine.scatter import scatter_of
@@ -56,6 +57,7 @@ def _prepared(rows: Sequence[Row], response: Response, progress: Progress | None
     """Rows that can be fitted. Raises DseError where there are too few, or in a wrong unit."""
     cases, refused = cases_of(rows)
     cases, warnings = distinct(cases)
+    require_enough(cases)
     before = response.at(cases, {}, progress)
     priced = [bool(np.isfinite(one).all()) for one in before]
     refused += [
@@ -114,11 +116,11 @@ def on_top(
     response = Response(laws_of_row)
     at = _prepared(rows, response, progress)
     cases = at.cases
-    priors = _own_levels(cases)
+    known = load_deployments(engine)
+    priors = _own_levels(cases, alone=known is None)
     found = fit(cases, response, priors, progress)
     fold = np.arange(len(cases)) if len(cases) <= _FEW else folds_of(cases, "other loads", 0)
     alone = held_out(cases, response, found.slopes, fold, priors, progress)[None]
-    known = load_deployments(engine)
     own = {subject: theta for subject, theta in found.theta.items() if priors[subject].sd.any()}
     levels = levels_of(cases, own, scatter_of(cases, {"other loads": alone}))
     file = DeploymentFile(
@@ -131,13 +133,23 @@ def on_top(
     return _calibrated(file, at, found, {"other loads": alone})
 
 
-def _own_levels(cases: Sequence[Case]) -> dict[Subject, Prior]:
-    """Levels of models and precisions alone: others keep what the catalogue says."""
+def _own_levels(cases: Sequence[Case], *, alone: bool) -> dict[Subject, Prior]:
+    """Levels of models and precisions: others keep what the catalogue says.
+
+    Where it says nothing of the engine (`alone`), a model may also be as far away as engines and
+    generations are from their priors.
+    """
     found = default_priors(cases)
-    return {
-        subject: one if subject.model is not None else replace(one, sd=np.zeros_like(one.sd))
-        for subject, one in found.items()
-    }
+    outer = [np.array([deviation(knob, level) for knob in KNOBS]) for level in LEVELS[:2]]
+    out = {}
+    for subject, one in found.items():
+        if subject.model is None:
+            out[subject] = replace(one, sd=np.zeros_like(one.sd))
+        elif subject.precision is None and alone:
+            out[subject] = replace(one, sd=np.sqrt(one.sd**2 + sum(sd**2 for sd in outer)))
+        else:
+            out[subject] = one
+    return out
 
 
 def _calibrated(

@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from dse.calibrate.engine.cases import Case
-from dse.calibrate.engine.knobs import KNOBS, LEVELS, shifts_at
+from dse.calibrate.engine.knobs import shifts_at
 from dse.calibrate.engine.posterior import Floats, Theta
 from dse.lower.shifts import is_share
 from dse.spec.deployments import DeploymentFile, Level, Scatter, Subject
@@ -25,16 +25,14 @@ def _rounded(value: float) -> float:
 
 def level_of(subject: Subject, coordinates: Floats, n_rows: int, scatter: Scatter | None) -> Level:
     """One level of a fit as the file states it."""
-    depth = sum(getattr(subject, name) is not None for name in ("generation", "model", "precision"))
-    named = dict(zip((knob.name for knob in KNOBS), map(float, coordinates), strict=True))
-    shifts = shifts_at(LEVELS[depth], named)
+    shifts = shifts_at(map(float, coordinates))
     moved = {name: log for name, log in shifts.logs.items() if abs(log) > _LEAST_LOG}
     return Level(
         of=subject,
         n_rows=n_rows,
         factors={n: _rounded(math.exp(log)) for n, log in moved.items() if not is_share(n)},
         odds={n: _rounded(math.exp(log)) for n, log in moved.items() if is_share(n)},
-        added={name: _rounded(value) for name, value in shifts.added.items() if value > 0.0},
+        added={name: _rounded(value) for name, value in shifts.added.items()},
         scatter=scatter,
     )
 

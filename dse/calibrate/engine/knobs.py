@@ -1,11 +1,12 @@
 """What a fit to measured deployments may move, and how far it may go without evidence.
 
 A knob is one parameter of the engine. Its coordinate is ln of a factor (of the odds, for shares);
-a parameter whose prior is 0 is first given a size, in steps of `unit`, at the level of the vendor.
+that of a parameter whose prior is 0 is an addition, in steps of `unit`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +23,7 @@ class Knob:
     of_generation: float = 0.3  # one generation of chips, around those
     of_model: float = 0.4  # one model on a generation, around those
     of_precision: float = 0.0  # one precision of its weights, around those
-    unit: float = 0.0  # above 0: the coordinate at the engine's level adds so much of its unit
+    unit: float = 0.0  # above 0: the coordinate adds so many times this, in the parameter's unit
 
 
 def _of_kernels(name: str, of_engine: float = 0.5) -> Knob:
@@ -67,18 +68,15 @@ def deviation(knob: Knob, level: str) -> float:
     return float(getattr(knob, f"of_{level}"))
 
 
-def shifts_at(level: str, coordinates: dict[str, float]) -> Shifts:
-    """The coordinates of one level as shifts of parameters."""
+def shifts_at(coordinates: Iterable[float]) -> Shifts:
+    """Coordinates, one for each knob, as shifts of parameters."""
     logs: dict[str, float] = {}
     added: dict[str, float] = {}
-    for knob in KNOBS:
-        value = coordinates.get(knob.name, 0.0)
-        if value == 0.0:
-            continue
-        if knob.unit and level == "engine":
-            added[knob.name] = knob.unit * max(value, 0.0)
-        else:
-            logs[knob.name] = value
+    for knob, value in zip(KNOBS, coordinates, strict=True):
+        if value != 0.0 and knob.unit:
+            added[knob.name] = knob.unit * float(value)
+        elif value != 0.0:
+            logs[knob.name] = float(value)
     return Shifts(logs, added)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.calibrate.engine.cases import Case
-from dse.calibrate.engine.knobs import KNOBS
+from dse.calibrate.engine.knobs import KNOBS, shifts_at
 from dse.calibrate.engine.posterior import Theta, total
 from dse.calibrate.predict import laws_for, predict
 from dse.calibrate.rows import Row
@@ -28,19 +28,6 @@ _STEP: Final = 0.03
 _SILENT: Final = 1e-6
 
 
-def _shifts(coordinates: Floats, first: Floats) -> Shifts:
-    """All coordinates of a case as shifts; those of the outermost level may be additions."""
-    logs: dict[str, float] = {}
-    added: dict[str, float] = {}
-    for knob, value, outer in zip(KNOBS, coordinates, first, strict=True):
-        if knob.unit:
-            added[knob.name] = knob.unit * max(float(outer), 0.0)
-            value = value - outer
-        if value != 0.0:
-            logs[knob.name] = float(value)
-    return Shifts(logs, added)
-
-
 class Response:
     """Predictions of ln TPOT and ln TTFT [n, 2]; nan where a row is refused."""
 
@@ -49,7 +36,7 @@ class Response:
 
     def at(self, cases: Sequence[Case], theta: Theta, progress: Progress | None = None) -> Floats:
         """Predictions at the coordinates `theta`."""
-        return self._priced(cases, [total(case, theta) for case in cases], theta, progress)
+        return self._priced(cases, [total(case, theta) for case in cases], progress)
 
     def slopes(
         self,
@@ -70,7 +57,7 @@ class Response:
                 continue
             step = np.zeros(len(KNOBS))
             step[k] = _STEP
-            moved = self._priced(cases, [one + step for one in start], theta, progress, step)
+            moved = self._priced(cases, [one + step for one in start], progress)
             found[:, :, k] = (moved - here) / _STEP
         return found
 
@@ -78,18 +65,13 @@ class Response:
         self,
         cases: Sequence[Case],
         coordinates: Sequence[Floats],
-        theta: Theta,
         progress: Progress | None,
-        step: Floats | None = None,
     ) -> Floats:
-        zero = np.zeros(len(KNOBS))
-        more = zero if step is None else step
         # Rows of one family share their laws, which are lowered once.
         made: dict[tuple[Laws, Shifts], Laws] = {}
         laws: dict[str, Laws] = {}
         for i, (case, at) in enumerate(zip(cases, coordinates, strict=True)):
-            outer = theta.get(case.subjects[0], zero) + more
-            base, shifts = self._base(case.row), _shifts(at, outer)
+            base, shifts = self._base(case.row), shifts_at(at)
             if (base, shifts) not in made:
                 whole = together((base.shifts, shifts))
                 made[base, shifts] = base.shifted(whole, base.precisions)

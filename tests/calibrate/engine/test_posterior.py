@@ -101,6 +101,11 @@ def test_a_knob_moves_only_where_it_may() -> None:
             assert theta[precise][k] == 0.0
 
 
-def test_an_addition_never_falls_below_nothing() -> None:
-    assert shifts_at("engine", {"expert_layer_s": -1.0}).added == {"expert_layer_s": 0.0}
-    assert shifts_at("model", {"expert_layer_s": -1.0}).logs == {"expert_layer_s": -1.0}
+def test_what_has_no_prior_is_added_and_never_falls_below_nothing() -> None:
+    coordinates = np.zeros(len(KNOBS))
+    coordinates[NAMES.index("expert_layer_s")] = -1.0
+    shifts = shifts_at(coordinates)
+    assert not shifts.logs
+    assert shifts.added["expert_layer_s"] < 0.0
+    assert shifts.moved("expert_layer_s", 0.0) == 0.0
+    assert shifts.moved("expert_layer_s", 30e-6) == 30e-6 + shifts.added["expert_layer_s"]
