@@ -28,7 +28,11 @@ from dse.spec.sourced import Sourced
 from dse.units import describe
 
 NONE: Final = "none"
-_FILES: Final = ("kernels", "deployments")
+_FILE_KINDS: Final[Mapping[str, tuple[catalog.Kind, type[Spec]]]] = {
+    "kernels": ("kernels", KernelFile),
+    "deployments": ("deployments", DeploymentFile),
+}
+_FILES: Final = tuple(_FILE_KINDS)
 _OWN: Final = ("name", *_FILES, "parameters")
 
 
@@ -87,23 +91,15 @@ class EngineChoice(Spec):
             raise fault(f"found {name!r:.80}; no such file")
         return str(path)
 
-    @field_validator("kernels")
+    @field_validator(*_FILES)
     @classmethod
-    def _kernels(cls, written: str | None, info: ValidationInfo) -> str | None:
+    def _readable(cls, written: str | None, info: ValidationInfo) -> str | None:
         """A file by its absolute path; its faults are those of the study."""
         if written is None or written == NONE:
             return written
-        Named("kernels").read(KernelFile, written, info.context)
-        return str(catalog.resolve("kernels", written, folder_of(info.context)).resolve())
-
-    @field_validator("deployments")
-    @classmethod
-    def _deployments(cls, written: str | None, info: ValidationInfo) -> str | None:
-        """As kernels."""
-        if written is None or written == NONE:
-            return written
-        Named("deployments").read(DeploymentFile, written, info.context)
-        return str(catalog.resolve("deployments", written, folder_of(info.context)).resolve())
+        kind, model = _FILE_KINDS[str(info.field_name)]
+        Named(kind).read(model, written, info.context)
+        return str(catalog.resolve(kind, written, folder_of(info.context)).resolve())
 
     @classmethod
     def __get_pydantic_json_schema__(

@@ -8,8 +8,6 @@ level says is relative to those above it, and what has no level of its own keeps
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import date
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -18,9 +16,10 @@ from pydantic_core import PydanticCustomError
 
 from dse import catalog
 from dse.spec.base import Location, Spec, fault, unknown_key
+from dse.spec.day import Day
 from dse.spec.engine import PARAMETERS
 from dse.spec.hardware import Vendor
-from dse.spec.load import Loaded, load
+from dse.spec.load import Loaded, load_once
 from dse.spec.quantity import Name, Quantity, Whole
 from dse.spec.sourced import NUMBER_OR_TEXT
 from dse.units import describe
@@ -151,22 +150,12 @@ class DeploymentFile(Spec):
     """An engine's parameters as fitted to measured deployments."""
 
     engine: Name
-    date: str
+    date: Day
     description: str = ""
     source: str
     base: Base = "priors"
     n_rows: Annotated[int, Whole(0, 10**9)] = 0
     levels: tuple[Level, ...] = ()
-
-    @field_validator("date", mode="before")
-    @classmethod
-    def _day(cls, raw: Any) -> Any:
-        text = raw.isoformat() if isinstance(raw, date) else raw
-        try:
-            date.fromisoformat(text)
-        except (TypeError, ValueError):
-            raise fault(f"found {describe(raw)}; expected a day as 2025-01-31") from None
-        return text
 
     def cross_faults(self) -> Iterator[tuple[Location, str]]:
         first: dict[Subject, int] = {}
@@ -192,14 +181,4 @@ def load_deployments(engine: str) -> Loaded[DeploymentFile] | None:
 
 def read_deployments(path: str | Path) -> Loaded[DeploymentFile]:
     """A file of fitted deployments, read once until it changes. Raises SpecError."""
-    whole = Path(path)
-    try:
-        changed_ns = whole.stat().st_mtime_ns
-    except OSError:
-        changed_ns = 0  # reading it says what is wrong
-    return _read(whole, changed_ns)
-
-
-@lru_cache(maxsize=32)
-def _read(path: Path, changed_ns: int) -> Loaded[DeploymentFile]:
-    return load(DeploymentFile, path)
+    return load_once(DeploymentFile, path)
