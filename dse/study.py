@@ -21,7 +21,9 @@ from dse.search.details import (
 )
 from dse.search.enumerate import SMALL, Progress
 from dse.search.exact import price_designs
+from dse.search.intervals import intervals_of
 from dse.search.recommend import format_remarks, search_target
+from dse.search.robust import with_price
 from dse.search.solver import Asked, check_solver
 from dse.search.speeds import with_speeds
 from dse.search.trust import doubts
@@ -63,6 +65,8 @@ def run(
         count.finish(outcome.evaluated)
         if by_speed and not outcome.interrupted:
             outcome = with_speeds(outcome, problems, asked)
+        if study.objective.probability is not None and not outcome.interrupted:
+            outcome = with_price(outcome, problems, asked)
         outcomes.append(outcome)
         if outcome.interrupted:
             break
@@ -120,6 +124,7 @@ def evaluate(
         inputs=list(dict.fromkeys([*inputs, *lowered.inputs])),
         kernel_laws=problem.kernel_laws(dict.fromkeys(problem.grid.names, 0)),
         engine_fit=problem.laws["decode"].engine_fit(),
+        find_intervals=partial(intervals_of, problem, 0, one),
         find_doubts=partial(doubts, problem, 0, one),
     )
 
