@@ -18,6 +18,7 @@ from dse.search.details import (
     kernels_of,
     memories,
     metrics_of,
+    reason_of,
 )
 from dse.search.enumerate import SMALL, Progress
 from dse.search.exact import price_designs
@@ -27,7 +28,7 @@ from dse.search.robust import with_price
 from dse.search.solver import Asked, check_solver
 from dse.search.speeds import with_speeds
 from dse.search.trust import doubts
-from dse.serving.reasons import Reason, describe
+from dse.serving.reasons import Reason
 from dse.spec.load import Override, Source, load_spec
 from dse.spec.space import AXES, POOL_AXES, POOLS, Space
 from dse.spec.study import Study, read_study
@@ -102,9 +103,9 @@ def evaluate(
     problem = _chosen_target(lowered, target)
     one = price_designs(problem, [0]).row(0)
     whole = design_of(problem, 0)
-    reason, miss = int(one.outcome.reason), float(one.outcome.miss)
+    reason = int(one.outcome.reason)
     refusals, notes = format_remarks(problem, 0)
-    reasons = [] if reason == int(Reason.OK) else [describe(reason, miss), *refusals]
+    reasons = [] if reason == int(Reason.OK) else [reason_of(problem, one), *refusals]
     return Evaluation(
         study=study,
         hardware=problem.target.name,

@@ -13,6 +13,7 @@ from dse.search.details import (
     design_of,
     memories,
     metrics_of,
+    reason_of,
 )
 from dse.search.enumerate import Progress
 from dse.search.exact import Priced, price_designs
@@ -21,7 +22,7 @@ from dse.search.intervals import intervals_of
 from dse.search.proof import Proof
 from dse.search.solver import AUTO, Asked, solve
 from dse.search.trust import Doubt, doubts
-from dse.serving.reasons import Reason, describe
+from dse.serving.reasons import Reason
 from dse.space.designs import digit_arrays
 from dse.spec.metrics import SPEED, THROUGHPUT
 
@@ -172,7 +173,7 @@ def _recommendation(problems: Sequence[Problem], row: Row) -> Recommendation:
     problem = row.problem
     design = design_of(problem, row.index)
     outcome = row.priced.outcome
-    reason = describe(int(outcome.reason), float(outcome.miss))
+    reason = reason_of(problem, row.priced)
     refusals, notes = format_remarks(problem, row.index)
     if int(outcome.reason) == int(Reason.UNSUPPORTED) and refusals:
         reason = f"{reason}: {refusals[0]}"
