@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
-from typing import Final
 
 from dse.calibrate.predict import Prediction
-
-LEVEL: Final = 0.8
-_Z: Final = NormalDist().inv_cdf(0.5 + LEVEL / 2.0)
+from dse.lower.spread import Z
 
 
 def coverage(predictions: Sequence[Prediction]) -> dict[str, float]:
@@ -23,5 +19,5 @@ def coverage(predictions: Sequence[Prediction]) -> dict[str, float]:
             found, wanted = (getattr(of, f"{name}_mean_s") for of in (one, one.row))
             if found and wanted:
                 off = abs(math.log(wanted / found))
-                within.setdefault(name, []).append(off <= _Z * one.spread.log_sd(name))
+                within.setdefault(name, []).append(off <= Z * one.spread.log_sd(name))
     return {name: round(100.0 * sum(hits) / len(hits), 1) for name, hits in within.items()}

@@ -83,17 +83,22 @@ def _fitted_to(deployments: DeploymentFile | None, subject: Subject) -> str:
     levels = deployments.levels_of(subject) if deployments is not None else ()
     if not levels:
         return ""
-    nearest = max(levels, key=lambda level: len(level.of.model_fields_set))
+    nearest = max(levels, key=_depth)
     what = nearest.of.model or "other models"
     where = nearest.of.generation or nearest.of.vendor or "any chip"
     return f"{nearest.n_rows:,} measured deployments of {what} on {where}"
+
+
+def _depth(level: Level) -> int:
+    """How closely a level says which deployments it is about."""
+    return len(level.of.model_fields_set)
 
 
 def _scatter(deployments: DeploymentFile | None, subject: Subject) -> Scatter | None:
     """What the fit leaves of the nearest level that states it."""
     levels = deployments.levels_of(subject) if deployments is not None else ()
     known = [level for level in levels if level.scatter is not None]
-    return max(known, key=lambda level: len(level.of.model_fields_set)).scatter if known else None
+    return max(known, key=_depth).scatter if known else None
 
 
 def merged_levels(known: Iterable[Level], more: Iterable[Level]) -> tuple[Level, ...]:

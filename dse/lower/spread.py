@@ -28,6 +28,8 @@ _MEASURED_VENDORS: Final = ("nvidia",)
 # Estimate: no deployments of these chips were compared, and their priors are borrowed.
 _ELSEWHERE: Final = 1.5
 _NORMAL: Final = NormalDist()
+LEVEL: Final = 0.8  # of measurements, within a stated interval
+Z: Final = _NORMAL.inv_cdf(0.5 + LEVEL / 2.0)  # deviations on either side that hold them
 
 
 @dataclass(frozen=True)

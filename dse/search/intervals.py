@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from statistics import NormalDist
 from typing import Any, Final
 
-from dse.lower.spread import Spread
+from dse.lower.spread import LEVEL, Spread, Z
 from dse.lower.study import Problem
 from dse.search.details import metrics_of
 from dse.search.exact import Priced, price_designs
@@ -22,8 +21,6 @@ from dse.serving.reasons import REFUSALS, Reason
 from dse.serving.types import CLOSED, FULL, GOODPUT, Limits
 from dse.struct import replace as changed
 
-LEVEL: Final = 0.8
-_Z: Final = NormalDist().inv_cdf(0.5 + LEVEL / 2.0)
 _LATENCIES: Final = ("ttft", "tpot", "itl")
 # Rates over time; those per joule or per user follow other sums.
 _RATES: Final = (
@@ -45,7 +42,7 @@ def intervals_of(problem: Problem, index: int, priced: Priced) -> dict[str, Any]
     spread = problem.spread
     metrics = metrics_of(problem, priced)
     found = {
-        name: _around(metrics[name], spread.factor(name, _Z))
+        name: _around(metrics[name], spread.factor(name, Z))
         for name in metrics
         if name.split("_")[0] in _LATENCIES and name.endswith("_s")
     }
@@ -72,7 +69,7 @@ def _whole_factor(spread: Spread, metrics: Mapping[str, float], gaps: float) -> 
     first, rest = metrics["ttft_mean_s"], gaps * metrics["tpot_mean_s"]
     share = first / max(first + rest, 1e-12)
     own = math.hypot(share * spread.ttft_log_sd, (1.0 - share) * spread.tpot_log_sd)
-    return math.exp(_Z * own)
+    return math.exp(Z * own)
 
 
 def _rates(
@@ -84,8 +81,8 @@ def _rates(
         return {name: _around(metrics[name], whole) for name in known}
     if kind != GOODPUT:
         return {}  # the rate is given
-    slower = problem.spread.factor("tpot", _Z)
-    low, high = (_at(problem, index, deviations) for deviations in (-_Z, _Z))
+    slower = problem.spread.factor("tpot", Z)
+    low, high = (_at(problem, index, deviations) for deviations in (-Z, Z))
     return {
         name: [low.get(name, 0.0) / slower, high.get(name, metrics[name]) * slower]
         for name in known

@@ -1,11 +1,12 @@
 """Step times of one pool, tabulated once from the cost model and then interpolated.
 
 The parts of a step are tabulated apart, by what each depends on: products, element-wise work and
-collectives of a rank on its rows; experts, dispatch and combine on the rows of all ranks; the head
-on the rows that need logits; attention over caches, recurrent states and drafting on (requests,
-context); attention of prompts, per row, on (rows per prompt, start, length). Each is smooth or
-homogeneous, so that `StepTable.error_frac`, the largest relative error of a whole step against the
-cost model itself at points drawn between the nodes, stays far below one per cent.
+collectives of a rank on its rows (a link is as busy as its own rank's rows make it); experts on the
+rows of all ranks; the head on the rows that need logits; attention over caches, recurrent states
+and drafting on (requests, context); attention of prompts, per row, on (rows per prompt, start,
+length). Each is smooth or homogeneous, so that `StepTable.error_frac`, the largest relative error
+of a whole step against the cost model itself at points drawn between the nodes, stays far below one
+per cent.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from dse.calibrate.engine.cases import Case, Floats, measured
+from dse.lower.spread import LEVEL, Z
 from dse.spec.deployments import Scatter, Subject
 
-_EIGHTY: Final = 1.2816  # deviations on either side that hold 80 % of a normal number
 _ENOUGH: Final = 12.0  # rows after which a family's own residuals count half
 _LEAST: Final = 0.01
 # By depth of a subject: which split is about deployments of that level that have no deeper one.
@@ -29,7 +29,7 @@ def _deviation(residuals: Floats) -> Floats:
         known = np.abs(residuals[:, q])
         known = known[np.isfinite(known)]
         if known.size:
-            out[q] = np.quantile(known, 0.8) / _EIGHTY
+            out[q] = np.quantile(known, LEVEL) / Z
     return out
 
 
