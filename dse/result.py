@@ -158,6 +158,7 @@ class Evaluation:
     kernels: dict[str, list[dict[str, Any]]]  # "prefill": one chunk; "decode": one step
     warnings: list[str] = field(default_factory=list)
     inputs: list[InputFile] = field(default_factory=list)
+    kernel_laws: dict[str, dict[str, str]] = field(default_factory=dict)  # by operator and dtype
     find_doubts: Callable[[], list[Doubt]] = field(default=list, repr=False, compare=False)
 
     @cached_property
@@ -180,6 +181,7 @@ class Evaluation:
             "memory": self.memory,
             "bottlenecks": self.bottlenecks,
             "kernels": self.kernels,
+            "kernel_laws": self.kernel_laws,
             "warnings": list(self.warnings),
             "trust": self.trust,
         }

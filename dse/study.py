@@ -70,7 +70,7 @@ def run(
         study,
         outcomes,
         warnings=dict.fromkeys(warning for part in parts for warning in part.warnings),
-        inputs=inputs,
+        inputs=dict.fromkeys([*inputs, *(one for part in parts for one in part.inputs)]),
         wall_s=time.perf_counter() - started,
         n_targets=len(searches),
     )
@@ -117,7 +117,8 @@ def evaluate(
             "decode": kernels_of(one.decode_kernels),
         },
         warnings=[*lowered.warnings, *notes],
-        inputs=list(inputs),
+        inputs=list(dict.fromkeys([*inputs, *lowered.inputs])),
+        kernel_laws=problem.kernel_laws(dict.fromkeys(problem.grid.names, 0)),
         find_doubts=partial(doubts, problem, 0, one),
     )
 

@@ -12,13 +12,14 @@ from typing import Final, Literal, get_args
 from dse.errors import SpecError, did_you_mean
 from dse.spec.yaml_source import read_bytes, read_document
 
-Kind = Literal["hardware", "objectives", "studies", "workloads", "engines"]
+Kind = Literal["hardware", "objectives", "studies", "workloads", "engines", "kernels"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 _HERE = Path(__file__).resolve().parent
 _SINGULAR: Final = {"objectives": "objective", "studies": "study"} | {
     "workloads": "workload",
     "engines": "engine",
+    "kernels": "set of kernels",
 }
 
 
@@ -42,7 +43,14 @@ class InputFile:
 
 
 def folder(kind: Kind) -> Path | None:
-    """Where a kind's files are: inside the package, or beside it in a checkout."""
+    """Where a kind's files are: inside the package, or beside it in a checkout.
+
+    Kernels have a folder for each target, among those of the hardware.
+    """
+    if kind == "kernels":
+        among = folder("hardware")
+        own = among / kind if among is not None else None
+        return own if own is not None and own.is_dir() else None
     candidates = (_HERE / kind, _HERE.parent.parent / kind)
     return next((path for path in candidates if path.is_dir()), None)
 
@@ -65,11 +73,13 @@ def resolve(kind: Kind, name: str | os.PathLike[str], base: Path | None = None) 
     SpecError with the nearest names.
     """
     text = os.fspath(name)
-    if not isinstance(name, str) or is_path(text):
+    known = entries(kind)
+    # Kernels are named by target and engine, with a slash between.
+    named = kind == "kernels" and any(text == entry.name for entry in known)
+    if not isinstance(name, str) or (is_path(text) and not named):
         path = Path(text).expanduser()
         return path if base is None or path.is_absolute() else base / path
     folded = _fold(text)
-    known = entries(kind)
     for entry in known:
         if folded in (_fold(entry.name), *map(_fold, entry.aliases)):
             return entry.path
@@ -93,26 +103,28 @@ def fingerprint(path: str | os.PathLike[str]) -> InputFile:
 
 @lru_cache(maxsize=len(KINDS) * 2)
 def _entries(kind: Kind, here: Path) -> tuple[Entry, ...]:
-    found = [_entry(kind, path) for path in here.glob("*.yaml")]
+    pattern = "*/*.yaml" if kind == "kernels" else "*.yaml"
+    found = [_entry(kind, path) for path in here.glob(pattern)]
     return tuple(sorted(found, key=lambda entry: entry.name))
 
 
 def _entry(kind: Kind, path: Path) -> Entry:
+    stem = f"{path.parent.name}/{path.stem}" if kind == "kernels" else path.stem
     try:
         data = read_document(path).root.plain()
     except SpecError:
-        return Entry(kind, path.stem, path)  # `dse check` says what is wrong with it
+        return Entry(kind, stem, path)  # `dse check` says what is wrong with it
     if not isinstance(data, dict):
-        return Entry(kind, path.stem, path)
+        return Entry(kind, stem, path)
     own = data.get("study" if kind == "studies" else "name")
     aliases = data.get("aliases")
     also = [name for name in aliases if isinstance(name, str)] if isinstance(aliases, list) else []
-    if isinstance(own, str) and own != path.stem:
-        also.append(path.stem)
+    if isinstance(own, str) and own != stem:
+        also.append(stem)
     description = data.get("description")
     return Entry(
         kind,
-        own if isinstance(own, str) else path.stem,
+        own if isinstance(own, str) else stem,
         path,
         tuple(also),
         description.strip() if isinstance(description, str) else "",

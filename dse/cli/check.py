@@ -26,7 +26,7 @@ def check(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Studies, targets, objectives, workloads, engines or models' config.json.",
+            help="Studies, targets, objectives, workloads, engines, kernels, models.",
             show_default=False,
         ),
     ],

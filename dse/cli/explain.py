@@ -50,6 +50,7 @@ def explain(session: Session, request: Request) -> int:
         "design": priced["design"],
         "metrics": priced["metrics"],
         "memory": priced["memory"],
+        "kernel_laws": priced["kernel_laws"],
         "warnings": priced["warnings"],
         **explained(subject),
         "trust": priced["trust"],
@@ -63,11 +64,13 @@ def explain(session: Session, request: Request) -> int:
 
 def _draw(out: Console, document: dict[str, Any]) -> None:
     from dse.explain import sentences
+    from dse.report.laws import law_line
     from dse.report.tables import breakdown_table, rows_table
     from dse.report.trust import doubt_lines
 
     for sentence in [*sentences(document), *doubt_lines(document["trust"])]:
         out.print(f"- {sentence}", soft_wrap=True)
+    out.print(law_line(document["kernel_laws"]), soft_wrap=True)
     phases = document["phases"]
     terms = {name: phase["terms"] for name, phase in phases.items() if phase["terms"]}
     out.print(breakdown_table(terms, title="Where the time goes"))

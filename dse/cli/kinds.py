@@ -143,6 +143,34 @@ def _engine_details(name: str) -> Row:
     return load_engine(name).model_dump()
 
 
+def _kernel_rows() -> list[Row]:
+    from dse import catalog
+    from dse.errors import SpecError
+    from dse.spec.kernels import read_kernels
+
+    rows = []
+    for entry in catalog.entries("kernels"):
+        row: Row = {"name": entry.name}
+        try:
+            found = read_kernels(entry.path).spec
+        except SpecError as error:
+            rows.append({**row, "operators": f"faulty: {error.faults[0]}"})
+            continue
+        operators = dict.fromkeys(one.operator for one in found.sets)
+        source = f"{found.source.package} {found.source.version}"
+        row |= {"version": found.version, "date": found.date, "measured by": source}
+        rows.append({**row, "operators": ", ".join(operators)})
+    return rows
+
+
+def _kernel_details(name: str) -> Row:
+    from dse import catalog
+    from dse.spec.kernels import read_kernels
+
+    found: Row = read_kernels(catalog.resolve("kernels", name)).spec.model_dump(exclude_none=True)
+    return {"name": f"{found['target']}/{found['engine']}", **found}
+
+
 def _metric_rows() -> list[Row]:
     from dse.spec.metrics import METRICS
 
@@ -172,6 +200,7 @@ def _files(kind: catalog.Kind, singular: str) -> Kind:
     )
 
 
+_KERNEL_COLUMNS = ("name", "version", "date", "measured by", "operators")
 _HARDWARE_COLUMNS = (
     "name",
     "vendor",
@@ -189,6 +218,9 @@ KINDS: Final[dict[str, Kind]] = {
     "workloads": _files("workloads", "workload"),
     "engines": Kind(
         "engine", ("name", "description"), partial(_entry_rows, "engines"), _engine_details
+    ),
+    "kernels": Kind(
+        "set of kernels", _KERNEL_COLUMNS, _kernel_rows, _kernel_details, is_file=False
     ),
     "metrics": Kind(
         "metric", ("name", "unit", "better", "description"), _metric_rows, _metric_details

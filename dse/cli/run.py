@@ -153,6 +153,7 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
     for line in leader_lines(result):
         out.print(line, soft_wrap=True)
     _draw_doubts(out, result)
+    _draw_laws(out, result)
     if document["pareto"]:
         out.print(front_table(document["pareto"]))
     levels = speed_rows(document["by_speed"])
@@ -216,6 +217,18 @@ def _draw_doubts(out: Console, result: Result) -> None:
         out.print(line, soft_wrap=True)
     if lines:
         out.print("--verify plays the best designs event by event.")
+
+
+def _draw_laws(out: Console, result: Result) -> None:
+    """Which kernels the recommended designs are priced with."""
+    from dse.report.laws import law_line
+
+    lines: dict[str, list[str]] = {}
+    for one in result.recommendations:
+        lines.setdefault(law_line(one.kernel_laws), []).append(one.label)
+    for line, labels in lines.items():
+        of = f"{', '.join(labels)}: " if len(lines) > 1 else ""
+        out.print(f"{of}{line}", soft_wrap=True)
 
 
 def _why(one: Recommendation) -> str:

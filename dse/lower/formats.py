@@ -222,7 +222,7 @@ def lower_formats(
 def _operators(
     arch: ModelArch, parts: dict[str, _PartFormat], kv_dtype: Dtype, target: Hardware
 ) -> tuple[tuple[str, str], ...]:
-    """What a model runs, as fitted sets name it; its draft layers run the same kinds of kernels."""
+    """What a model runs, its draft layers aside, as fitted sets name it."""
     found = [
         ("moe" if part == "expert" else "gemm", one.kernels)
         for part, one in parts.items()

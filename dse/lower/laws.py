@@ -92,6 +92,7 @@ def attention_class(attention: Attention) -> str:
 class Laws:
     """The laws of an engine on one target."""
 
+    engine: str
     parameters: Mapping[str, float]  # the engine's, on this vendor's chips
     given: frozenset[str] = field(default=frozenset())  # of them, what the user states
     kernels: KernelFile | None = None
@@ -106,7 +107,20 @@ class Laws:
     ) -> Laws:
         """The laws of an engine on a vendor's chips; `given` names parameters of the user's."""
         values = {name: one.value for name, one in engine.for_vendor(vendor).items()}
-        return cls(values, frozenset(given), kernels)
+        return cls(engine.name, values, frozenset(given), kernels)
+
+    def statuses(self, operators: Iterable[tuple[str, str]]) -> dict[str, dict[str, str]]:
+        """(operator, dtype) -> whether its law is fitted or a prior, and to or from what."""
+        found = {}
+        for operator, dtype in operators:
+            fitted = self.kernels.find(operator, dtype) if self.kernels is not None else None
+            prior = {"status": "prior", "source": f"engine {self.engine}"}
+            if fitted is not None and self.kernels is not None:
+                source = f"{fitted.kernel_source} kernels of {self.kernels.label}"
+                found[f"{operator} {dtype}"] = {"status": "fitted", "source": source}
+            else:
+                found[f"{operator} {dtype}"] = prior
+        return found
 
     def products(self, parts: Mapping[str, tuple[str, float]]) -> ProductLaw:
         """The dense products of each part, by (dtype, largest measured rate over the peak).

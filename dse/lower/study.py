@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dse.arch import load_model
 from dse.arch.types import ModelArch, Moe
+from dse.catalog import InputFile
 from dse.errors import DseError, one_of
+from dse.lower.fitted import engine_of, fitted_kernels, kernel_warnings, laws_of
 from dse.lower.formats import FormatChoice
 from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, load_remarks, traffic_of
 from dse.lower.laws import Laws
@@ -18,7 +21,7 @@ from dse.lower.transfer import lower_link, lower_reuse
 from dse.serving.types import Limits, System, Traffic
 from dse.space.designs import DTYPE_AXES, Tables
 from dse.space.grid import Grid
-from dse.spec.engine import load_engine
+from dse.spec.engine import EngineSpec
 from dse.spec.space import AxisValue, PoolName, Space
 from dse.spec.study import Study, Target
 from dse.spec.workload import Workload
@@ -46,6 +49,20 @@ class Problem:
     def mode(self) -> str:
         return self.grid.mode
 
+    def kernel_laws(self, digits: Mapping[str, int]) -> dict[str, dict[str, str]]:
+        """Whether the laws of the operators that a design runs are fitted, and to what.
+
+        Keys are operator and dtype, with the target where the pools have two.
+        """
+        chips = {"prefill": self.target.prefill.name, "decode": self.target.decode.name}
+        several = len(set(chips.values())) > 1
+        found = {}
+        for pool in self.choices:
+            operators = self.format_choice(pool, digits).operators
+            for name, status in self.laws[pool].statuses(operators).items():
+                found[f"{name} on {chips[pool]}" if several else name] = status
+        return found
+
     def format_choice(self, pool: PoolName, digits: Mapping[str, int]) -> FormatChoice:
         """How one design's number formats of a pool were lowered."""
         sizes = {axis.name: axis.size for axis in self.grid.axes}
@@ -64,6 +81,7 @@ class Lowered:
     arch: ModelArch
     problems: tuple[tuple[Target, tuple[Problem, ...]], ...]
     warnings: tuple[str, ...] = field(default=())
+    inputs: tuple[InputFile, ...] = field(default=())  # files that lowering read
 
 
 def lower_study(study: Study) -> Lowered:
@@ -79,18 +97,23 @@ def lower_study(study: Study) -> Lowered:
     traffic = traffic_of(study)
     limits = limits_of(study.objective)
     warnings = [*arch.warnings, *_length_warnings(study, arch), *_axis_warnings(study, arch)]
-    warnings += load_remarks(goal, traffic)
+    engine = engine_of(study)
+    kernels = fitted_kernels(study, engine)
+    warnings += [*load_remarks(goal, traffic), *kernel_warnings(study, kernels)]
+    inputs = [one for found in kernels.values() if found is not None for one in found.inputs]
+    wanted = _Wanted(goal, traffic, limits)
+    laws = laws_of(study, engine, kernels)
     problems = tuple(
         (
             target,
             tuple(
-                _problem(study, arch, target, mode, goal, traffic, limits)
+                _problem(study, arch, target, mode, wanted, engine, laws)
                 for mode in study.space.mode
             ),
         )
         for target in study.targets()
     )
-    return Lowered(study, arch, problems, tuple(dict.fromkeys(warnings)))
+    return Lowered(study, arch, problems, tuple(dict.fromkeys(warnings)), tuple(inputs))
 
 
 def _axis_warnings(study: Study, arch: ModelArch) -> Iterator[str]:
@@ -127,24 +150,31 @@ def _length_warnings(study: Study, arch: ModelArch) -> list[str]:
     ]
 
 
+class _Wanted(NamedTuple):
+    """What every problem of a study has in common."""
+
+    goal: Goal
+    traffic: Traffic
+    limits: Limits
+
+
 def _problem(
     study: Study,
     arch: ModelArch,
     target: Target,
     mode: str,
-    goal: Goal,
-    traffic: Traffic,
-    limits: Limits,
+    wanted: _Wanted,
+    engine: EngineSpec,
+    by_chip: Mapping[str, Laws],
 ) -> Problem:
     model = lower_model(arch)
     drafts = model.draft is not None and study.space.draft_tokens != (0,)
     if not drafts:
         model = replace(model, draft=None)
     grid = grid_of(study.space, mode)
-    spec = load_engine(_engine_name(study.engine.name), study.engine.parameters)
     laws: dict[PoolName, Laws] = {
-        "prefill": Laws.of(spec, target.prefill.vendor, study.engine.parameters),
-        "decode": Laws.of(spec, target.decode.vendor, study.engine.parameters),
+        "prefill": by_chip[target.prefill.name],
+        "decode": by_chip[target.decode.name],
     }
     choices = {
         pool: format_choices(arch, target, grid, pool, laws[pool]) for pool in pools_of(mode)
@@ -155,10 +185,10 @@ def _problem(
         model=model,
         source=lower_target(target.prefill),
         sink=lower_target(target.decode),
-        source_engine=lower_engine(spec, laws["prefill"], acceptance),
-        sink_engine=lower_engine(spec, laws["decode"], acceptance),
-        traffic=traffic,
-        limits=limits,
+        source_engine=lower_engine(engine, laws["prefill"], acceptance),
+        sink_engine=lower_engine(engine, laws["decode"], acceptance),
+        traffic=wanted.traffic,
+        limits=wanted.limits,
         budget_accelerators=float(budget),
         link=lower_link(study.link),
         reuse=lower_reuse(study.cache, study.workload, target.prefill),
@@ -171,14 +201,9 @@ def _problem(
         system=system,
         grid=grid,
         tables=tables,
-        goal=goal,
+        goal=wanted.goal,
         choices=choices,
         absent=absent_metrics(target),
         workload=study.workload,
         laws=laws,
     )
-
-
-def _engine_name(written: str) -> str:
-    """`vllm@0.11` is priced with the parameters of `vllm`."""
-    return written if "/" in written else written.partition("@")[0]

@@ -45,6 +45,7 @@ class Recommendation:
     absent: dict[str, str]
     notes: list[str]
     trust: list[Doubt]  # figures that simulation may not confirm
+    kernel_laws: dict[str, dict[str, str]]  # operator and dtype -> fitted or prior, and from what
 
     @property
     def label(self) -> str:
@@ -184,13 +185,18 @@ def _recommendation(problems: Sequence[Problem], row: Row) -> Recommendation:
         absent=dict(problem.absent),
         notes=notes,
         trust=doubts(problem, row.index, row.priced),
+        kernel_laws=problem.kernel_laws(_digits(problem, row.index)),
     )
 
 
 def format_remarks(problem: Problem, index: int) -> tuple[list[str], list[str]]:
     """(why the target refuses the design's formats, what a person should know about them)."""
-    digits = {name: int(d[0]) for name, d in digit_arrays(problem.grid, [index]).items()}
+    digits = _digits(problem, index)
     chosen = [problem.format_choice(pool, digits) for pool in problem.choices]
     refusals = [one.refusal for one in chosen if one.refusal]
     notes = [note for one in chosen for note in one.notes]
     return list(dict.fromkeys(refusals)), list(dict.fromkeys(notes))
+
+
+def _digits(problem: Problem, index: int) -> dict[str, int]:
+    return {name: int(d[0]) for name, d in digit_arrays(problem.grid, [index]).items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pydantic import (
     Field,
@@ -20,18 +20,26 @@ from dse import catalog
 from dse.errors import SpecError
 from dse.spec.base import Location, Spec, fault, folder_of, unknown_key
 from dse.spec.engine import PARAMETERS
+from dse.spec.kernels import KernelFile
 from dse.spec.quantity import Name, Quantity
+from dse.spec.reference import Named
 from dse.spec.sourced import Sourced
 from dse.units import describe
+
+NO_KERNELS: Final = "none"
+_OWN: Final = ("name", "kernels", "parameters")
 
 
 class EngineChoice(Spec):
     """An engine's name, optionally `name@version`, with parameters that replace its own.
 
-    Written as a name, or as a mapping whose keys beside `name` are engine parameters.
+    Written as a name, or as a mapping whose keys beside `name` and `kernels` are engine parameters.
+    `kernels` is a file of fitted kernels, or `none` for priors alone; without it the catalogue's
+    are used where it has them for a target.
     """
 
     name: Name
+    kernels: Name | None = None
     parameters: dict[str, Sourced] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -45,7 +53,7 @@ class EngineChoice(Spec):
             raise fault(f"found {describe(raw)}; expected an engine's name, or a mapping with name")
         nested = raw.get("parameters")
         nested = nested if isinstance(nested, Mapping) else {}
-        flat = {key: value for key, value in raw.items() if key not in ("name", "parameters")}
+        flat = {key: value for key, value in raw.items() if key not in _OWN}
         written: list[tuple[Location, Any]] = [((str(key),), flat[key]) for key in flat]
         written += [(("parameters", str(key)), nested[key]) for key in nested]
         found: list[InitErrorDetails] = []
@@ -57,7 +65,8 @@ class EngineChoice(Spec):
                 found.append(InitErrorDetails(type=error, loc=at, input=value))
         if found:
             raise ValidationError.from_exception_data(cls.__name__, found)
-        return {key: raw[key] for key in ("name",) if key in raw} | {"parameters": parameters}
+        own = {key: raw[key] for key in ("name", "kernels") if key in raw}
+        return own | {"parameters": parameters}
 
     @field_validator("name")
     @classmethod
@@ -75,6 +84,15 @@ class EngineChoice(Spec):
             raise fault(f"found {name!r:.80}; no such file")
         return str(path)
 
+    @field_validator("kernels")
+    @classmethod
+    def _readable(cls, written: str | None, info: ValidationInfo) -> str | None:
+        """A file by its absolute path; its faults are those of the study."""
+        if written is None or written == NO_KERNELS:
+            return written
+        Named("kernels").read(KernelFile, written, info.context)
+        return str(catalog.resolve("kernels", written, folder_of(info.context)).resolve())
+
     @classmethod
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -83,9 +101,11 @@ class EngineChoice(Spec):
         value = parameter["additionalProperties"]
         name = {"type": "string", "examples": list(catalog.names("engines"))}
         own = {key: {**value, "description": rule.meaning} for key, rule in PARAMETERS.items()}
+        kernels = {"type": "string", "description": "a file of fitted kernels, or none"}
+        known = {"name": name, "kernels": kernels, "parameters": parameter, **own}
         whole = {
             "type": "object",
-            "properties": {"name": name, "parameters": parameter, **own},
+            "properties": known,
             "required": ["name"],
             "additionalProperties": False,
         }
@@ -95,7 +115,7 @@ class EngineChoice(Spec):
 def _parameter(name: str, raw: Any) -> Any:
     rule = PARAMETERS.get(name)
     if rule is None:
-        raise fault(unknown_key(name, ("name", *PARAMETERS)))
+        raise fault(unknown_key(name, ("name", "kernels", *PARAMETERS)))
     if isinstance(raw, Sourced):
         return raw
     quantity = Quantity(rule.dimension, rule.low, rule.high, zero=rule.zero)

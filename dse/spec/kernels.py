@@ -9,14 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import date
+from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import Field, ValidationError, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from dse import catalog
+from dse.errors import SpecError
 from dse.spec.base import Location, Spec, fault, unknown_key
 from dse.spec.engine import PARAMETERS as ENGINE_PARAMETERS
 from dse.spec.engine import Parameter
+from dse.spec.load import Loaded, load
 from dse.spec.quantity import Name, Quantity, Whole
 from dse.spec.sourced import NUMBER_OR_TEXT
 from dse.units import describe
@@ -121,6 +133,15 @@ Numbers = Annotated[
 ]
 
 
+def _not_empty(raw: Any) -> Any:
+    if isinstance(raw, list | tuple) and not raw:
+        raise fault("found an empty list; expected at least one item")
+    return raw
+
+
+_SOME: Final = BeforeValidator(_not_empty)
+
+
 class Errors(Spec):
     """Errors of a fit on points held out, in percent of the measured time."""
 
@@ -155,8 +176,8 @@ class Residual(Spec):
     """
 
     kind: Literal["kernel_ridge"]
-    features: tuple[str, ...] = Field(min_length=1)
-    centres: tuple[tuple[float, ...], ...] = Field(min_length=1)
+    features: Annotated[tuple[str, ...], _SOME]
+    centres: Annotated[tuple[tuple[float, ...], ...], _SOME]
     weights: tuple[float, ...]
     width: Annotated[float, Field(gt=0.0)]
 
@@ -241,7 +262,7 @@ class KernelFile(Spec):
     date: str  # of the fit, as 2025-01-31
     description: str = ""
     source: KernelSource
-    sets: tuple[KernelSet, ...] = Field(min_length=1)
+    sets: Annotated[tuple[KernelSet, ...], _SOME]
     conflicts: tuple[str, ...] = ()
 
     @field_validator("date", mode="before")
@@ -266,3 +287,39 @@ class KernelFile(Spec):
         """The set that the engine runs for an operator in a format; None where there is none."""
         fits = (one for one in self.sets if (one.operator, one.dtype) == (operator, dtype))
         return next(fits, None)
+
+    @property
+    def label(self) -> str:
+        """The engine and the measurements, in a few words."""
+        return f"{self.engine} {self.version}, {self.source.package} {self.source.version}"
+
+
+def load_kernels(target: str, engine: str) -> Loaded[KernelFile] | None:
+    """The catalogue's kernels of an engine on a target, with the file; None where there are none.
+
+    Raises SpecError for a faulty file, and for one that is of something else than its place says.
+    """
+    name = f"{target}/{engine}"
+    if name not in catalog.names("kernels"):
+        return None
+    path = catalog.resolve("kernels", name)
+    found = read_kernels(path)
+    if (found.spec.target, found.spec.engine) != (target, engine):
+        of = f"{found.spec.target}/{found.spec.engine}"
+        raise SpecError.of(f"{path}: found kernels of {of}; expected {name}, by its place")
+    return found
+
+
+def read_kernels(path: str | Path) -> Loaded[KernelFile]:
+    """A file of kernels, read once until it changes. Raises SpecError."""
+    whole = Path(path)
+    try:
+        changed_ns = whole.stat().st_mtime_ns
+    except OSError:
+        changed_ns = 0  # reading it says what is wrong
+    return _read(whole, changed_ns)
+
+
+@lru_cache(maxsize=32)
+def _read(path: Path, changed_ns: int) -> Loaded[KernelFile]:
+    return load(KernelFile, path)

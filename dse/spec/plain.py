@@ -57,7 +57,8 @@ def plain_data(value: Any) -> Any:
     """
     if isinstance(value, EngineChoice):
         own = {name: plain_data(number) for name, number in value.parameters.items()}
-        return {"name": value.name, **own}
+        kernels = {} if value.kernels is None else {"kernels": value.kernels}
+        return {"name": value.name, **kernels, **own}
     if isinstance(value, Sourced) and set(value.model_fields_set) <= {"value"}:
         return plain_data(value.value)
     if isinstance(value, Spec):

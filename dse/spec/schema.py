@@ -11,6 +11,7 @@ from dse.spec.base import Spec
 from dse.spec.document import Document
 from dse.spec.engine import EngineSpec
 from dse.spec.hardware import Hardware
+from dse.spec.kernels import KernelFile
 from dse.spec.load import load_document
 from dse.spec.objective import Objective
 from dse.spec.study import Study
@@ -23,6 +24,7 @@ SPECS: Final[dict[str, type[Spec]]] = {
     "objective": Objective,
     "workload": Workload,
     "engine": EngineSpec,
+    "kernels": KernelFile,
 }
 # Keys that only one kind has, the most telling first.
 _TELLING: Final = {
@@ -31,6 +33,7 @@ _TELLING: Final = {
     "objective": ("maximize", "minimize", "promises"),
     "workload": ("isl", "osl", "joint"),
     "engine": ("memory_basis", "parameters", "mixes_phases", "extends"),
+    "kernels": ("sets", "target", "date", "version"),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from dse.search.exact import REFINEMENTS
 from dse.search.lifted import with_best_formats
 from dse.search.rates import rate_of
 from dse.search.stages import Stage, stages_of
+from tests.kernels import ATTENTION, PRODUCT, document, one_set, written
 from tests.search.samples import problem_of
 
 STUDY = """
@@ -69,6 +72,38 @@ def test_no_format_carries_more_or_costs_less_than_the_best_of_all(
         assert np.all(own_j[carries] >= best_j[carries] * (1.0 - 1e-6))
         # Few bytes and fast arithmetic may be of different formats; some choice is near both.
         assert np.max(own[carries] / best[carries]) > 0.75
+
+
+@pytest.mark.parametrize("mode", ["colocated", "disaggregated"])
+def test_the_best_of_formats_bounds_them_where_their_kernels_were_fitted_apart(
+    mode: str, tmp_path: Path
+) -> None:
+    """Laws cross: one format has the higher share of its peak, another the shorter launch."""
+    quick = {**PRODUCT, "compute_frac": 0.3, "kernel_s": 1e-7, "serial_power": 0.1}
+    slow = {**PRODUCT, "compute_frac": 0.9, "kernel_s": 3e-5, "serial_s": 4e-5, "unit_s": 1e-7}
+    cache = {**ATTENTION, "kernel_s": 1e-7, "bandwidth_frac": 0.3}
+    data = document(
+        one_set("gemm", "bf16", slow),
+        one_set("gemm", "fp8_block", quick),
+        one_set("moe", "mxfp4_bf16", {**slow, "slot_s": 1e-6}),
+        one_set("moe", "bf16", quick),
+        one_set("gqa_decode", "fp8", cache),
+        one_set("gqa_prefill", "fp8", {**cache, "compute_frac": 0.2}),
+    )
+    own = f"engine: {{name: vllm, kernels: {written(tmp_path, data)}}}"
+    text = STUDY.replace("engine: vllm", own).replace("MODEL", "gpt-oss-120b")
+    of = problem_of(text.replace("TARGET", "h200-sxm"), mode)
+    powers = of.tables.formats["decode"].products.serial_power
+    assert max(map(np.size, powers.values())) > 1  # type: ignore[union-attr]
+    rng = np.random.default_rng(1)
+    rows = np.stack([rng.integers(0, axis.size, N) for axis in of.grid.axes], axis=1)
+    for stage in stages_of(of):
+        own_rate, own_j = _rates(stage, rows)
+        best, best_j = _rates(stage.with_best_formats(()), rows)
+        carries = own_rate > 0.0
+        assert carries.sum() > 20
+        assert np.all(own_rate <= best * (1.0 + 1e-6))
+        assert np.all(own_j[carries] >= best_j[carries] * (1.0 - 1e-6))
 
 
 def test_axes_that_are_kept_stay_as_they_are() -> None:
