@@ -157,7 +157,16 @@ def prefill_kernel(
     )
     rates, width = _rates(pool, target), kind.prefill_width
     found = prefill_attention_time(
-        pairs, rows, q_heads, width, moved, rates, pool.formats.prefill_attention[i]
+        pairs,
+        rows,
+        q_heads,
+        width,
+        moved,
+        rates,
+        pool.formats.prefill_attention[i],
+        rows_per_prompt=jnp.maximum(load.rows_per_prompt, 1e-6),
+        group=q_heads / kv_heads,
+        depth=visible_rows(kind, load.end),
     )
     return Kernel(
         flops=2.0 * q_heads * pairs * width,

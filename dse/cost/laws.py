@@ -2,7 +2,8 @@
 
 Priors and fitted sets fill the same structs. Times are seconds, sizes bytes; a `_frac` is a share
 of a data sheet's peak and never above 1. What is 0 in every prior changes nothing until it is
-fitted: `unit_s`, `ramp_bytes`, `slot_s`, `additive_frac`.
+fitted: `unit_s`, `ramp_bytes`, `slot_s`, `additive_frac`, and of attention the fields from
+`wave_overhead` on.
 """
 
 from __future__ import annotations
@@ -61,6 +62,13 @@ class AttentionLaw:
     unit_s: Scalar
     ramp_bytes: Scalar
     additive_frac: Scalar
+    wave_overhead: Scalar  # g: few work units leave compute (prefill) or memory (decode) idle
+    wave_rows: Scalar  # s_c: context that makes one more work unit of a request (decode)
+    split_s: Scalar  # t_r: of splitting a context and joining the parts (decode)
+    split_rows: Scalar  # context at which half of it is paid (decode)
+    serial_s: Scalar  # one row's pass over 1024 keys of width 256 (prefill)
+    tile_rows: Scalar  # b_m: query rows of a prompt are padded to about this (prefill)
+    packing_frac: Scalar  # share of a group's query heads that fill one tile together (prefill)
 
 
 @struct
@@ -87,7 +95,7 @@ LawStruct = ProductLaw | GroupedLaw | AttentionLaw | StreamLaw
 L = TypeVar("L", ProductLaw, GroupedLaw, AttentionLaw, StreamLaw)
 
 # Fixed times: they shrink with no peak and no bandwidth.
-FIXED_TIMES: Final = ("kernel_s", "serial_s", "slot_s")
+FIXED_TIMES: Final = ("kernel_s", "serial_s", "slot_s", "split_s")
 # Where more is faster; less is in every other field.
 RATES: Final = ("compute_frac", "bandwidth_frac")
 

@@ -107,8 +107,14 @@ _PRODUCT: Final[Mapping[str, Parameter]] = {
 }
 _ATTENTION: Final[Mapping[str, Parameter]] = {
     **_JOINED,
-    **_of_engine("width_offset", "group_tile"),
+    **_of_engine("width_offset", "group_tile", "wave_overhead", "tile_rows", "serial_s"),
     "unit_s": _UNIT_S,
+    "wave_rows": Parameter("context of one more work unit (s_c)", "count", 1e-3, 1e12, True),
+    "split_s": Parameter("of splitting a context and joining it (t_r)", "s", 1e-12, 1e-2, True),
+    "split_rows": Parameter("context at which half of it is paid", "count", 1e-3, 1e12, True),
+    "packing_frac": Parameter(
+        "share of a group's heads that fill one tile together", "frac", 1e-6, 1.0, True
+    ),
 }
 _MEMORY_ONLY: Final = {name: one for name, one in _JOINED.items() if name != "compute_frac"}
 

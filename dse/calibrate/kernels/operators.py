@@ -90,6 +90,15 @@ _PRODUCT: Final = {
     "unit_s": Prior(1e-7, 1.5),
     "quantize_passes": Prior(2.5, 0.7),
 }
+_ATTENTION_EXTRA: Final = (
+    "wave_overhead",
+    "wave_rows",
+    "split_s",
+    "split_rows",
+    "serial_s",
+    "tile_rows",
+    "packing_frac",
+)
 _ATTENTION: Final = {
     **_JOINED,
     "kernel_s": Prior(5e-6, 1.0),
@@ -135,6 +144,7 @@ def attention_law(p: Parameters) -> AttentionLaw:
         unit_s=p["unit_s"],
         ramp_bytes=p["ramp_bytes"],
         additive_frac=p["additive_frac"],
+        **{name: p.get(name, 0.0) for name in _ATTENTION_EXTRA},
     )
 
 
@@ -203,13 +213,15 @@ def _prefill_features(points: Points) -> dict[str, NDArray[Any]]:
     cached = _visible(c["prefix"], c["window"])
     pairs = c["batch"] * _pairs(c["rows"], c["prefix"], c["window"])
     moved = c["batch"] * (2.0 * c["rows"] * c["q_heads"] * width + (c["rows"] + cached) * row_bytes)
-    blocks = np.ceil(c["rows"] / 128.0) * 128.0
     return {
         "pairs": pairs,
-        "rows": c["batch"] * blocks,
+        "rows": c["batch"] * c["rows"],
         "q_heads": c["q_heads"],
         "width": width,
         "moved": moved,
+        "rows_per_prompt": c["rows"],
+        "group": c["q_heads"] / c["kv_heads"],
+        "depth": _visible(c["prefix"] + c["rows"], c["window"]),
     }
 
 
@@ -219,13 +231,15 @@ def _mla_prefill_features(points: Points) -> dict[str, NDArray[Any]]:
     pairs = c["batch"] * _pairs(c["rows"], c["prefix"], np.zeros(len(points)))
     # Keys and values are expanded to every head before the kernel.
     moved = 2.0 * c["batch"] * (2.0 * c["rows"] + c["prefix"]) * c["q_heads"] * width
-    blocks = np.ceil(c["rows"] / 128.0) * 128.0
     return {
         "pairs": pairs,
-        "rows": c["batch"] * blocks,
+        "rows": c["batch"] * c["rows"],
         "q_heads": c["q_heads"],
         "width": width,
         "moved": moved,
+        "rows_per_prompt": c["rows"],
+        "group": np.ones(len(points)),
+        "depth": c["prefix"] + c["rows"],
     }
 
 
@@ -238,6 +252,9 @@ def _prefill_time(p: Parameters, f: Features, rates: Rates) -> Array:
         f["moved"],
         rates,
         attention_law(p),
+        rows_per_prompt=f["rows_per_prompt"],
+        group=f["group"],
+        depth=f["depth"],
         warm=cache_of(p),
     ).time_s
 
@@ -353,14 +370,31 @@ def _plain(priors: Mapping[str, Prior], **more: Prior) -> dict[str, Prior]:
     return {**priors, **more, **_CACHE}
 
 
-_DECODE_PRIORS: Final = _plain(_ATTENTION, group_tile=Prior(8.0, 1.0))
+_PREFILL_PRIORS: Final = _plain(
+    _ATTENTION,
+    wave_overhead=Prior(0.3, 1.5),
+    serial_s=Prior(5e-6, 1.0),
+    tile_rows=Prior(64.0, 1.0),
+    packing_frac=Prior(0.5, 1.5, share=True),
+)
+_DECODE_PRIORS: Final = _plain(
+    _ATTENTION,
+    group_tile=Prior(8.0, 1.0),
+    wave_overhead=Prior(1.0, 1.5),
+    wave_rows=Prior(300.0, 1.5),
+    split_s=Prior(3e-6, 1.0),
+    split_rows=Prior(300.0, 1.0),
+)
+_MLA_PREFILL_PRIORS: Final = {  # every head has keys of its own: nothing to pack
+    name: prior for name, prior in _PREFILL_PRIORS.items() if name != "packing_frac"
+}
 _STREAM_PRIORS: Final = _plain(
     {**_JOINED, "compute_frac": Prior(0.2, 1.5, share=True), "ramp_bytes": Prior(1e6, 1.5)}
 )
 
 OPERATOR_LAWS: Final[Mapping[str, Operator]] = {
     "gemm": Operator(_plain(_PRODUCT), _gemm_features, _gemm_time, floor=True),
-    "gqa_prefill": Operator(_plain(_ATTENTION), _prefill_features, _prefill_time),
+    "gqa_prefill": Operator(_PREFILL_PRIORS, _prefill_features, _prefill_time),
     "gqa_decode": Operator(_DECODE_PRIORS, _decode_features, _decode_time),
     "moe": Operator(
         _plain(
@@ -373,7 +407,7 @@ OPERATOR_LAWS: Final[Mapping[str, Operator]] = {
         _moe_time,
         floor=True,
     ),
-    "mla_prefill": Operator(_plain(_ATTENTION), _mla_prefill_features, _prefill_time),
+    "mla_prefill": Operator(_MLA_PREFILL_PRIORS, _mla_prefill_features, _prefill_time),
     "mla_decode": Operator(_DECODE_PRIORS, _mla_decode_features, _decode_time),
     "gated_delta_net_prefill": Operator(_STREAM_PRIORS, _recurrent_features, _recurrent_time),
     "gated_delta_net_decode": Operator(_STREAM_PRIORS, _recurrent_features, _recurrent_time),

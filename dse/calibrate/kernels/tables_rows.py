@@ -97,6 +97,13 @@ def _attention(prefill: bool) -> Callable[[Table], Iterator[Rows]]:
         if prefill:  # computing in fp8 is another kernel over the same cache
             fp8 = table["attn_dtype"] == "fp8"
             source = np.where(fp8, source + "+fp8", source)
+        elif "framework" in table:
+            # Decode of TensorRT-LLM runs three kernels under one name: its XQA takes groups of 2
+            # to 32 query heads, single heads and wider groups go elsewhere.
+            own = table["framework"] == "TRTLLM"
+            group = q / kv
+            source = np.where(own & (group == 1.0), source + "+single", source)
+            source = np.where(own & (group > 32.0), source + "+wide", source)
         operator = "gqa_prefill" if prefill else "gqa_decode"
         dtype = _dtype(table["kv_cache_dtype"])
         yield Rows(operator, dtype, source, columns, _f(table, "latency") * _MS)
