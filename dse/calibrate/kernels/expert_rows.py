@@ -7,6 +7,7 @@ most rows. Means over seeded draws stand for the benchmark's one.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -39,10 +40,13 @@ def expert_rows(
     rows, active, quantiles = np.empty(n), np.empty(n), np.empty((n, N_QUANTILES))
     for i in range(n):
         t, k, e, ranks, name = unique[:, i]
-        rows[i], active[i], quantiles[i] = _load(t, k, int(e), int(ranks), str(names[int(name)]))
+        rows[i], active[i], quantiles[i] = _load(
+            float(t), float(k), int(e), int(ranks), str(names[int(name)])
+        )
     return ExpertRows(rows[of], active[of], quantiles[of])
 
 
+@lru_cache(maxsize=100_000)
 def _load(
     tokens: float, top_k: float, n_experts: int, ranks: int, distribution: str
 ) -> tuple[float, float, Floats]:
@@ -79,11 +83,12 @@ def _power_law(
     drawn = ((high**power - 1.0) * u + 1.0) ** (1.0 / power)
     counts = drawn / drawn.sum(axis=1, keepdims=True) * tokens * top_k
     counts = np.minimum(np.round(counts), tokens)
-    # Rounding and the limit lose picks: the largest experts with room take them.
+    # Picks lost in rounding go one by one to the experts in order of popularity, round and round:
+    # with fewer picks than experts nearly all are, so that each meets an expert of its own.
     lacking = np.maximum(tokens * top_k - counts.sum(axis=1, keepdims=True), 0.0)
-    room = tokens - counts
-    counts = counts + room * np.minimum(lacking / np.maximum(room.sum(axis=1, keepdims=True), 1), 1)
-    return _hottest(counts, slots)
+    place = np.argsort(np.argsort(-drawn, axis=1), axis=1)
+    counts = counts + np.floor(lacking / n_experts) + (place < lacking % n_experts)
+    return _hottest(np.minimum(counts, tokens), slots)
 
 
 def _random(tokens: float, top_k: float, n_experts: int, slots: int) -> Floats:

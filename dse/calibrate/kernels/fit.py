@@ -27,8 +27,8 @@ from dse.calibrate.kernels.points import Floats, Points
 from dse.struct import Array
 
 DELTA: Final = 0.1
-BLOCK: Final = 1536  # points of one fit at most, and of one call
-_MAX_CALLS: Final = 150
+BLOCK: Final = 1024  # points of one fit at most, and of one call
+_MAX_CALLS: Final = 60
 _NEIGHBOURS: Final = 8
 _CLIFF: Final = 0.2  # log error beyond its neighbours' from which a point is a cliff
 _LOGIT_LIMIT: Final = 12.0
@@ -149,8 +149,8 @@ class _Problem:
             jac=jacobian,
             bounds=(-limit, limit),
             max_nfev=_MAX_CALLS,
-            xtol=1e-5,
-            ftol=1e-6,
+            xtol=1e-4,
+            ftol=1e-4,
         )
         return np.asarray(found.x)
 

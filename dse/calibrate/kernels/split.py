@@ -12,6 +12,7 @@ from dse.calibrate.kernels.points import Points
 
 HELD_OUT_SHARE: Final = 0.2
 EXTRAPOLATED_SHARE: Final = 0.125
+_FEWEST_FAMILIES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,16 @@ class Split:
 
 def families(points: Points) -> NDArray[np.int64]:
     """The number of each row's shape family."""
-    names = [*points.what.family]
+    what = points.what
+    found = _numbered(points, [*what.family])
+    if found.max(initial=0) + 1 >= _FEWEST_FAMILIES:
+        return found
+    # One or two models: how they are sharded and routed makes the families.
+    rest = [name for name in (*what.names, *what.text) if name not in what.sizes]
+    return _numbered(points, rest)
+
+
+def _numbered(points: Points, names: list[str]) -> NDArray[np.int64]:
     keys = [np.unique(points.columns[name], return_inverse=True)[1] for name in names]
     return np.unique(np.stack(keys), axis=1, return_inverse=True)[1].reshape(-1)
 
@@ -35,7 +45,7 @@ def split(points: Points, seed: int) -> Split:
     of = families(points)
     n = int(of.max()) + 1 if len(of) else 0
     held = np.zeros(n, dtype=bool)
-    if n >= 3:
+    if n >= _FEWEST_FAMILIES:
         count = max(1, round(n * HELD_OUT_SHARE))
         held[np.random.default_rng(seed).permutation(n)[:count]] = True
     size = points.size()
