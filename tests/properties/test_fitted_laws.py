@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from dse.cost.laws import RATES, changed
 from dse.cost.step import step
+from dse.explain.shares import slowed
+from dse.explain.subject import Side
 from dse.lower.study import Problem, lower_study
 from dse.serving.evaluate import evaluate
 from dse.space.designs import digit_arrays, gathered, relaxed
@@ -131,6 +133,23 @@ def test_better_chips_and_better_laws_are_never_slower(family: str, seed: int) -
         changed_ = replace(at.design, decode=replace(at.design.decode, formats=formats))
         after = steps(Case(at.system, changed_), *load).cost.total_s
         assert np.all(after <= before * (1 + SLACK)), field
+
+
+@families
+def test_kernels_take_twice_as_long_where_all_of_their_resources_do(family: str) -> None:
+    """What makes the shares of its resources sum to one (`dse.explain.shares`)."""
+    at, rng = drawn(family, 5)
+    prefill, decode = loads(rng)
+    system, pool = at.system, at.design.decode
+    side = Side(pool, system.sink, system.sink_engine, prefill, decode, 1.0)
+    before = steps(at, prefill, decode).kernels
+    slow = slowed(side, np.full(5, 2.0))
+    twice = Case(
+        replace(system, sink=slow.target, sink_engine=slow.engine),
+        replace(at.design, decode=slow.pool),
+    )
+    for kernel, slower in zip(before, steps(twice, prefill, decode).kernels, strict=True):
+        np.testing.assert_allclose(slower.time_s, 2.0 * kernel.time_s, rtol=1e-9)
 
 
 @pytest.mark.parametrize("family", ["mla", "compressed", "delta"])

@@ -212,6 +212,15 @@ def test_the_schema_knows_kernels() -> None:
     assert "kernels" in str(schema_for("study")["$defs"]["EngineChoice"])
 
 
+def test_the_example_of_the_documentation_loads() -> None:
+    text = (Path(__file__).parents[2] / "docs/kernels.md").read_text()
+    example = text.split("```yaml\n")[1].split("```")[0]
+    found = load_spec(KernelFile, example)
+    assert found.sets[0].parameters["kernel_s"] == 2e-6
+    every = {name for operator in get_args(Operator) for name in law_parameters(operator)}
+    assert not [name for name in every if f"`{name}`" not in text]
+
+
 def test_what_is_shipped_loads() -> None:
     for entry in catalog.entries("kernels"):
         target, _, engine = entry.name.partition("/")
