@@ -39,6 +39,9 @@ COMMANDS: Final = {
     "doctor": ("dse.cli.doctor", "doctor"),
 }
 
+# Name -> module with a `COMMANDS` of its own: a command with sub-commands.
+GROUPS: Final = {"calibrate": "dse.cli.calibrate"}
+
 SubCommand = Callable[..., int | None]
 
 _COMMON: Final = {
@@ -86,10 +89,28 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     )
     app.callback()(_root)
     wanted = arguments[0] if arguments else ""
-    for name in [wanted] if wanted in COMMANDS else COMMANDS:
+    known = {**COMMANDS, **GROUPS}
+    for name in [wanted] if wanted in known else known:
+        if name in GROUPS:
+            app.add_typer(_group(GROUPS[name]), name=name)
+            continue
         module, function = COMMANDS[name]
         app.command(name)(with_common_options(getattr(import_module(module), function)))
     return app
+
+
+def _group(module: str) -> typer.Typer:
+    """A command with sub-commands of its own: `HELP` is its line in the help."""
+    found = import_module(module)
+    group = typer.Typer(help=found.HELP, no_args_is_help=True, rich_markup_mode=None)
+    group.callback()(_nothing)
+    for name, (place, function) in found.COMMANDS.items():
+        group.command(name)(with_common_options(getattr(import_module(place), function)))
+    return group
+
+
+def _nothing() -> None:
+    """Typer keeps a lone sub-command's name only where there is a callback."""
 
 
 def with_common_options(function: SubCommand) -> Callable[..., None]:

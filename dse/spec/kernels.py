@@ -178,7 +178,9 @@ class Residual(Spec):
     """A correction of the law inside its hull: kernel ridge regression of ln(measured/law).
 
     The correction at x is sum_i w_i exp(-|z - z_i|^2 / (2 width^2)) with z the features of x,
-    each as `features` names it, and z_i, w_i the `centres` and `weights`. Nothing reads it yet.
+    log2 of each named column over its scale, |.|^2 the mean over features, and z_i, w_i the
+    `centres` and `weights`. Outside the set's hull it falls to 0 within a tenth of a feature's
+    span (a smooth step). Nothing reads it yet.
     """
 
     kind: Literal["kernel_ridge"]
@@ -186,6 +188,7 @@ class Residual(Spec):
     centres: Annotated[tuple[tuple[float, ...], ...], _SOME]
     weights: tuple[float, ...]
     width: Annotated[float, Field(gt=0.0)]
+    scales: tuple[float, ...] = ()
 
     def cross_faults(self) -> Iterator[tuple[Location, str]]:
         if len(self.weights) != len(self.centres):
@@ -216,6 +219,9 @@ class KernelSet(Spec):
     errors: FitErrors
     hull: dict[str, Hull] = Field(default_factory=dict)
     residual: Residual | None = None
+    # Of the benchmark alone, never of a deployment: how much lies in its cache, its host's floor.
+    benchmark: dict[str, float] = Field(default_factory=dict)
+    masked_frac: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     conflicts: tuple[str, ...] = ()
     note: str = ""
 
