@@ -63,6 +63,10 @@ def kernels(
             "--out", metavar="FILE.yaml", help="Write the fitted sets.", show_default=False
         ),
     ] = None,
+    residuals: Annotated[
+        bool,
+        typer.Option("--residuals", help="Write the residuals of the laws too, with --out."),
+    ] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of splits and samples.", min=0)] = 0,
     transfer_from: Annotated[
         str | None,
@@ -102,6 +106,7 @@ def kernels(
             package=PACKAGE if not files else files,
             package_version=package_version() if not files else "1",
             licence=LICENCE if not files else "the user's own",
+            residuals=residuals,
         )
         write_text(out, text)
     for warning in refused[:_MAX_WARNINGS]:
@@ -126,7 +131,7 @@ def _groups(
     """The groups of points, the version they are named after, and the user's files if any."""
     from dse.calibrate.kernels.operators import OPERATOR_LAWS
     from dse.calibrate.kernels.points import read_points
-    from dse.calibrate.kernels.tables import find_tables, main_version, read_tables
+    from dse.calibrate.kernels.tables import find_tables, main_version, read_tables, special
 
     if files:
         groups = [points for file in files for points in read_points(file)]
@@ -140,8 +145,16 @@ def _groups(
     if not groups:
         raise DseError(f"no measured kernels of {one_of(list(wanted)) or 'any operator'}")
     order = list(OPERATOR_LAWS)
-    # The first set of an operator and format is the one that deployments run: the most measured.
-    groups.sort(key=lambda one: (order.index(one.operator), one.dtype, -len(one)))
+    # The first set of an operator and format is the one that deployments run: the most measured
+    # of the kernels that serve all shapes.
+    groups.sort(
+        key=lambda one: (
+            order.index(one.operator),
+            one.dtype,
+            special(one.kernel_source),
+            -len(one),
+        )
+    )
     return groups, label, named
 
 

@@ -72,6 +72,14 @@ class Chip:
             compute_units=self.compute_units,
         )
 
+    def link_rates(self) -> Rates:
+        """The roof of a collective: one rank's links inside a domain."""
+        return Rates(
+            peak_flops_per_s=self.outer_link_bytes_per_s,
+            bandwidth_bytes_per_s=self.link_bytes_per_s,
+            compute_units=1.0,
+        )
+
 
 def read_chip(hardware: str) -> Chip:
     """A target of the catalogue, or of a file."""

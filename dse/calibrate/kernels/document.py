@@ -39,13 +39,14 @@ def kernel_file(
     package: str,
     package_version: str,
     licence: str,
+    residuals: bool = False,
 ) -> str:
     """The YAML of `hardware/kernels/<target>/<engine>.yaml`, checked as it will be read.
 
-    Raises DseError where no set can be written: none was fitted, or all are of operators that the
+    Residuals are large and optional. Raises DseError where no set can be written: none was fitted, or all are of operators that the
     cost model has no law for.
     """
-    sets = [_set(outcome, version) for outcome in outcomes if _has_law(outcome)]
+    sets = [_set(one, version, residuals) for one in outcomes if _has_law(one)]
     if not sets:
         raise DseError("nothing to write: no set of an operator that deployments price")
     text = dump_yaml(
@@ -68,7 +69,7 @@ def _has_law(outcome: Outcome) -> bool:
     return points.operator in get_args(Operator) and points.dtype in get_args(KernelDtype)
 
 
-def _set(outcome: Outcome, version: str) -> dict[str, Any]:
+def _set(outcome: Outcome, version: str, residuals: bool) -> dict[str, Any]:
     points = outcome.points
     known = law_parameters(points.operator)
     numbers = {name: _in_range(value, known[name]) for name, value in outcome.parameters.items()}
@@ -85,7 +86,7 @@ def _set(outcome: Outcome, version: str) -> dict[str, Any]:
         "benchmark": {name: _short(value) for name, value in outcome.benchmark.items()},
         "masked_frac": _short(outcome.fitted.masked_share),
     }
-    if outcome.corrected is not None and outcome.residual is not None:
+    if residuals and outcome.corrected is not None and outcome.residual is not None:
         errors["residual"] = _errors(outcome.residual)
         out["residual"] = _residual(outcome.corrected)
     notes = list(outcome.warnings)

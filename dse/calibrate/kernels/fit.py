@@ -22,7 +22,9 @@ from scipy.optimize import least_squares
 from scipy.spatial import cKDTree
 
 from dse.calibrate.kernels.chip import Chip
-from dse.calibrate.kernels.operators import OPERATOR_LAWS, Prior, priors_of, with_floor
+from dse.calibrate.kernels.collectives import COLLECTIVES
+from dse.calibrate.kernels.operator import Prior
+from dse.calibrate.kernels.operators import OPERATOR_LAWS, priors_of, with_floor
 from dse.calibrate.kernels.points import Floats, Points
 from dse.struct import Array
 
@@ -31,6 +33,7 @@ BLOCK: Final = 1024  # points of one fit at most, and of one call
 _MAX_CALLS: Final = 60
 _NEIGHBOURS: Final = 8
 _CLIFF: Final = 0.2  # log error beyond its neighbours' from which a point is a cliff
+_MOST_CLIFFS: Final = 0.1
 _LOGIT_LIMIT: Final = 12.0
 
 
@@ -107,7 +110,8 @@ class _Problem:
         shares = tuple(prior.share for prior in priors.values())
         self.log_time, self.jacobian = _compiled(points.operator, names, shares)
         self.start = np.array([prior.value for prior in priors.values()])
-        rates = chip.rates(points.dtype)
+        link = points.operator in COLLECTIVES
+        rates = chip.link_rates() if link else chip.rates(points.dtype)
         self.rates = jax.tree.map(lambda value: np.float64(value), rates)
         n_blocks = -(-self.n // BLOCK)
         pad = np.resize(np.arange(self.n), n_blocks * BLOCK).reshape(n_blocks, BLOCK)
@@ -207,4 +211,6 @@ def _not_cliffs(points: Points, error: Floats) -> Floats:
     usual = np.median(error[near[:, 1:]], axis=1)
     away = np.abs(error - usual)
     limit = max(_CLIFF, 4.0 * 1.4826 * float(np.median(away)))
+    # A mask of more would no longer be of exceptions.
+    limit = max(limit, float(np.quantile(away, 1.0 - _MOST_CLIFFS)))
     return (away <= limit).astype(np.float64)

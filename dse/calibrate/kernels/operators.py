@@ -7,8 +7,7 @@ finds in the cache, and a floor that its host sets. Deployments never use them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 
 import jax.numpy as jnp
@@ -16,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.calibrate.kernels.chip import activation_bytes, quantizes, weight_bytes
+from dse.calibrate.kernels.collectives import COLLECTIVES
 from dse.calibrate.kernels.expert_rows import expert_rows
+from dse.calibrate.kernels.operator import Features, Operator, Parameters, Prior
 from dse.calibrate.kernels.points import Points
 from dse.cost.law import (
     Expert,
@@ -34,38 +35,13 @@ from dse.cost.law import (
 from dse.cost.laws import AttentionLaw, CacheLaw, GroupedLaw, ProductLaw, StreamLaw
 from dse.cost.routing import padded_count
 from dse.smooth import power_sum
-from dse.struct import Array, Scalar
-
-Parameters = Mapping[str, Scalar]
-Features = Mapping[str, Any]
+from dse.struct import Array
 
 BENCHMARK_ONLY: Final = ("cache_bytes", "cache_gain", "cache_power", "floor_s")
 # Sharpness of the join with the host's floor: the longer of the two, but for a few percent.
 _FLOOR_POWER: Final = 6
 _ELEMENTWISE_FRAC: Final = 0.75  # the prior of every engine
 _MLA_KEY, _MLA_VALUE, _MLA_LATENT, _MLA_ROPE = 192.0, 128.0, 512.0, 64.0
-
-
-@dataclass(frozen=True, slots=True)
-class Prior:
-    """Where a parameter starts, and how freely it moves: `spread` in natural logs (or logits).
-
-    A `share` stays in (0, 1): it moves as a logit, the others as prior * exp(theta).
-    """
-
-    value: float
-    spread: float = 1.0
-    share: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """How an operator's points are priced."""
-
-    priors: Mapping[str, Prior]
-    features: Callable[[Points], dict[str, NDArray[Any]]]
-    time_s: Callable[[Parameters, Features, Rates], Array]
-    floor: bool = False  # may a host's floor lie under the times
 
 
 _CACHE: Final = {
@@ -413,6 +389,7 @@ OPERATOR_LAWS: Final[Mapping[str, Operator]] = {
     "gated_delta_net_decode": Operator(_STREAM_PRIORS, _recurrent_features, _recurrent_time),
     "kimi_delta_prefill": Operator(_STREAM_PRIORS, _recurrent_features, _recurrent_time),
     "kimi_delta_decode": Operator(_STREAM_PRIORS, _recurrent_features, _recurrent_time),
+    **COLLECTIVES,
 }
 
 

@@ -24,7 +24,7 @@ _WIDTHS: Final = (0.35, 0.5, 0.8, 1.2)
 _RIDGES: Final = (0.03, 0.3, 3.0)
 _FOLDS: Final = 4
 _LIMIT: Final = 0.7  # of one residual: beyond it is a cliff, not a correction
-_MIN_POINTS: Final = 200
+_MIN_POINTS: Final = 40
 
 
 @dataclass(frozen=True)

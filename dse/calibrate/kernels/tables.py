@@ -43,6 +43,7 @@ ENGINES: Final[Mapping[str, str]] = {
 }
 # Collectives of the library that every engine falls back to.
 _NCCL: Final = "nccl"
+_SPECIAL: Final = ("nongated", "min_latency", "situ_as_silu")
 # Fewer rows say nothing that a prior does not.
 _MIN_ROWS: Final = 20
 
@@ -70,7 +71,7 @@ def package_version() -> str:
 
 
 def find_tables(hardware: str, engine: str, wanted: str | None = None) -> list[Table]:
-    """The tables of an engine on a target, of version `wanted` or of the newest by table.
+    """The tables of an engine on a target, newest first by table; only version `wanted` if given.
 
     Raises DseError for a target, an engine or a version that the package does not have.
     """
@@ -86,12 +87,9 @@ def find_tables(hardware: str, engine: str, wanted: str | None = None) -> list[T
             hint = did_you_mean(wanted, versions)
             raise DseError(f"--engine: found {engine}@{wanted}{hint}; known: {one_of(versions)}")
         own = [table for table in own if table.version == wanted]
-    newest: dict[tuple[str, str], Table] = {}
-    for table in [*own, *(table for table in found if table.engine == _NCCL)]:
-        key = (table.engine, table.stem)
-        if key not in newest or version_key(newest[key].version) < version_key(table.version):
-            newest[key] = table
-    return sorted(newest.values(), key=lambda table: (table.op, table.stem))
+    shared = [table for table in found if table.engine == _NCCL]
+    newest_first = sorted([*own, *shared], key=lambda one: version_key(one.version), reverse=True)
+    return sorted(newest_first, key=lambda one: (one.op, one.stem))
 
 
 def main_version(tables: Sequence[Table]) -> str:
@@ -102,14 +100,34 @@ def main_version(tables: Sequence[Table]) -> str:
 
 
 def read_tables(tables: Sequence[Table], operators: Sequence[str] = ()) -> Iterator[Points]:
-    """The groups of points of the tables, for the operators named (all when none is)."""
+    """The groups of points of the tables, for the operators named (all when none is).
+
+    Of each operator and format the newest version that measured it: a new version of a table may
+    hold a few new models only. Groups of kernels for special shapes do not end the search.
+    """
+    done: dict[tuple[str, str, str], str] = {}
+    newest: dict[tuple[str, str, str], str] = {}
     for table in tables:
         reader = READERS.get(table.stem)
         if reader is None or (operators and not set(reader.operators) & set(operators)):
             continue
         for rows in reader.read(_columns(table.path)):
-            if not operators or rows.operator in operators:
-                yield from _by_group(rows, table.version)
+            if operators and rows.operator not in operators:
+                continue
+            for points in _by_group(rows, table.version):
+                key = (table.stem, points.operator, points.dtype)
+                own = (points.operator, points.dtype, points.kernel_source)
+                found = done.get(key, table.version), newest.setdefault(own, table.version)
+                if found != (table.version, table.version):
+                    continue
+                if not special(points.kernel_source):
+                    done[key] = table.version
+                yield points
+
+
+def special(kernel_source: str) -> bool:
+    """Whether these kernels serve some shapes only: never the first choice of a deployment."""
+    return "+" in kernel_source or any(word in kernel_source for word in _SPECIAL)
 
 
 def _by_group(rows: Rows, version_: str) -> Iterator[Points]:
