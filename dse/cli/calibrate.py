@@ -26,9 +26,7 @@ COMMANDS = {"kernels": ("dse.cli.calibrate", "kernels")}
 
 def kernels(
     session: Session,
-    hardware: Annotated[
-        str, typer.Option("--hardware", help="The target.", show_default=False)
-    ],
+    hardware: Annotated[str, typer.Option("--hardware", help="The target.", show_default=False)],
     engine: Annotated[
         str,
         typer.Option(
@@ -103,7 +101,7 @@ def kernels(
             hardware=hardware,
             engine=name,
             version=version,
-            package=PACKAGE if not files else files,
+            package=files or PACKAGE,
             package_version=package_version() if not files else "1",
             licence=LICENCE if not files else "the user's own",
             residuals=residuals,
@@ -166,7 +164,8 @@ def _fit_all(
     from dse.cli.progress import progress_bar
 
     chip = read_chip(hardware)
-    outcomes, refused = [], []
+    outcomes: list[Outcome] = []
+    refused: list[str] = []
     with progress_bar(session, "sets", len(groups)) as show:
         for i, one in enumerate(groups):
             try:

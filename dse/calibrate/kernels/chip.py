@@ -85,15 +85,14 @@ def read_chip(hardware: str) -> Chip:
     """A target of the catalogue, or of a file."""
     spec = load_spec(Hardware, resolve("hardware", hardware))
     peaks = {str(name): float(one) for name, one in spec.peak_flops_per_s.items()}
-    up, out = spec.scale_up, spec.scale_out
     return Chip(
         name=spec.name,
         peaks=peaks,
         bandwidth_bytes_per_s=float(spec.memory_bandwidth_bytes_per_s),
-        compute_units=float(spec.compute_units) if spec.compute_units is not None else 100.0,
-        cache_bytes=float(spec.cache_bytes) if spec.cache_bytes is not None else 5e7,
-        link_bytes_per_s=float(up.bandwidth_bytes_per_s) if up is not None else 3e10,
-        outer_link_bytes_per_s=float(out.bandwidth_bytes_per_s) if out is not None else 2.5e10,
+        compute_units=float(spec.compute_units),
+        cache_bytes=float(spec.cache_bytes),
+        link_bytes_per_s=float(spec.scale_up.bandwidth_bytes_per_s),
+        outer_link_bytes_per_s=float(spec.scale_out.bandwidth_bytes_per_s),
     )
 
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import jax.numpy as jnp
-import numpy as np
 from numpy.typing import NDArray
 
 from dse.calibrate.kernels.operator import Features, Operator, Parameters, Prior
@@ -81,7 +80,7 @@ def _exchange_features(points: Points) -> dict[str, NDArray[Any]]:
 def _exchange_time(p: Parameters, f: Features, rates: Rates) -> Array:
     wire = f["bytes"] / (rates.bandwidth_bytes_per_s * p["link_frac"])
     latency = _latency(f["ranks"], p)
-    return joined(latency, wire, p["additive_frac"]) + p["token_s"] * f["picks"]
+    return jnp.asarray(joined(latency, wire, p["additive_frac"]) + p["token_s"] * f["picks"])
 
 
 COLLECTIVES: Final[Mapping[str, Operator]] = {

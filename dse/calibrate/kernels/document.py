@@ -43,8 +43,8 @@ def kernel_file(
 ) -> str:
     """The YAML of `hardware/kernels/<target>/<engine>.yaml`, checked as it will be read.
 
-    Residuals are large and optional. Raises DseError where no set can be written: none was fitted, or all are of operators that the
-    cost model has no law for.
+    Residuals are large and optional. Raises DseError where no set can be written: none was fitted,
+    or all are of operators that the cost model has no law for.
     """
     sets = [_set(one, version, residuals) for one in outcomes if _has_law(one)]
     if not sets:

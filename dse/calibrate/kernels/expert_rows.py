@@ -73,9 +73,7 @@ def _load(
     return rows, max(active, 1.0), np.maximum(quantiles, 1.0)
 
 
-def _power_law(
-    tokens: float, top_k: float, n_experts: int, slots: int, exponent: float
-) -> Floats:
+def _power_law(tokens: float, top_k: float, n_experts: int, slots: int, exponent: float) -> Floats:
     rng = np.random.default_rng(1)
     high = max(tokens * 0.8, 2.0)
     power = 1.0 - exponent

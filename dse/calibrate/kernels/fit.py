@@ -17,7 +17,6 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.spatial import cKDTree
 
@@ -213,4 +212,4 @@ def _not_cliffs(points: Points, error: Floats) -> Floats:
     limit = max(_CLIFF, 4.0 * 1.4826 * float(np.median(away)))
     # A mask of more would no longer be of exceptions.
     limit = max(limit, float(np.quantile(away, 1.0 - _MOST_CLIFFS)))
-    return (away <= limit).astype(np.float64)
+    return np.asarray((away <= limit).astype(np.float64))

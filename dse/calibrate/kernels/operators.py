@@ -22,6 +22,7 @@ from dse.calibrate.kernels.points import Points
 from dse.cost.law import (
     Expert,
     Rates,
+    cold_share,
     decode_attention_time,
     expert_bytes,
     grouped_time,
@@ -29,7 +30,6 @@ from dse.cost.law import (
     prefill_attention_time,
     product_time,
     quantize_time,
-    cold_share,
     stream_time,
 )
 from dse.cost.laws import AttentionLaw, CacheLaw, GroupedLaw, ProductLaw, StreamLaw
@@ -179,7 +179,7 @@ def _pairs(rows: NDArray[Any], prefix: NDArray[Any], window: NDArray[Any]) -> ND
         past = np.maximum(end - inside, 0.0) * np.where(window > 0.0, window, 0.0)
         return np.asarray(inside * (inside + 1.0) / 2.0 + past)
 
-    return below(prefix + rows) - below(prefix)
+    return np.asarray(below(prefix + rows) - below(prefix))
 
 
 def _prefill_features(points: Points) -> dict[str, NDArray[Any]]:
@@ -313,9 +313,7 @@ def _moe_time(p: Parameters, f: Features, rates: Rates) -> Array:
     moved = expert_bytes(f["rows"], f["active"], expert)
     moved = moved + handed_bytes(f["tokens"], f["picked"], expert, law)
     found = grouped_time(padded_rows, moved, f["slots"], expert, rates, law, warm=cache_of(p))
-    return found.time_s + _quantize(
-        f["rows"] * (f["hidden"] + f["width"]), p, rates, law.product
-    )
+    return found.time_s + _quantize(f["rows"] * (f["hidden"] + f["width"]), p, rates, law.product)
 
 
 def _recurrent_features(points: Points) -> dict[str, NDArray[Any]]:

@@ -68,9 +68,7 @@ def calibrate(points: Points, chip: Chip, seed: int) -> Outcome:
     predicted = fitted.predict(points, chip)
     left = np.log(points.latency_s / predicted)
     seen = points.take(sample(points, known, _RESIDUAL_POINTS, seed + 1))
-    corrected = fit_residual(
-        seen, np.log(seen.latency_s / fitted.predict(seen, chip)), seed
-    )
+    corrected = fit_residual(seen, np.log(seen.latency_s / fitted.predict(seen, chip)), seed)
     beyond = _extrapolated(points, chip, parts, seed)
     law = _errors(-left, parts, beyond)
     residual = None

@@ -125,7 +125,7 @@ def _constant(operator: str, columns: Mapping[str, NDArray[Any]], n: int) -> lis
 @dataclass(frozen=True)
 class _Table:
     header: list[str]
-    cells: dict[str, Sequence[Any]]
+    cells: Mapping[str, Sequence[Any]]
     lines: Sequence[int] | None  # of the file, where it is text
 
 

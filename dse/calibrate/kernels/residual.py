@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dse.calibrate.kernels.points import Floats, Points
 from dse.calibrate.kernels.split import families
 
-N_CENTRES: Final = 64
+N_CENTRES: Final = 200
 TAPER: Final = 0.1
 _WIDTHS: Final = (0.35, 0.5, 0.8, 1.2)
 _RIDGES: Final = (0.03, 0.3, 3.0)
@@ -29,7 +29,7 @@ _MIN_POINTS: Final = 40
 
 @dataclass(frozen=True)
 class FittedResidual:
-    """`features` are columns whose log2 is taken; `low`, `high` their hull; `scale` their spread."""
+    """`features` are columns in log2; `low` and `high` are their hull, `scale` their spread."""
 
     features: tuple[str, ...]
     low: Floats
@@ -43,7 +43,9 @@ class FittedResidual:
         """ln of the factor on the law's time, of each point; 0 outside the tapered hull."""
         x = _features(points, self.features)
         taper = np.prod(_taper(x, self.low, self.high), axis=1)
-        return np.asarray(taper * (_kernel(x / self.scale, self.centres, self.width) @ self.weights))
+        return np.asarray(
+            taper * (_kernel(x / self.scale, self.centres, self.width) @ self.weights)
+        )
 
 
 def fit_residual(points: Points, log_ratio: Floats, seed: int) -> FittedResidual | None:
@@ -84,7 +86,7 @@ def _features(points: Points, names: tuple[str, ...]) -> Floats:
 def _kernel(z: Floats, centres: Floats, width: float) -> Floats:
     square = np.sum((z[:, None, :] - centres[None, :, :]) ** 2, axis=2)
     # The centres share a wide feature space: distances are per root of its dimension.
-    return np.exp(-square / (2.0 * width * width * z.shape[1]))
+    return np.asarray(np.exp(-square / (2.0 * width * width * z.shape[1])))
 
 
 def _taper(x: Floats, low: Floats, high: Floats) -> Floats:

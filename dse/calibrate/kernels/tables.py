@@ -8,7 +8,7 @@ version that measured it, unless one is asked for. Its end-to-end file is never 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
@@ -176,6 +176,3 @@ def _known(what: str, name: str, known: Mapping[str, str]) -> str:
             f"known: {one_of(list(known))}; give your own with --tables FILE"
         )
     return known[name]
-
-
-Reader = Callable[[Mapping[str, NDArray[Any]]], Iterator[Rows]]

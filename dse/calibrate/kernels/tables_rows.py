@@ -34,7 +34,6 @@ _DTYPES: Final[Mapping[str, str]] = {
     "w4a8_mxfp4_mxfp8": "mxfp4_fp8",
     "default": "bf16",
 }
-_DIM: Final = {"csa": 4.0, "hca": 128.0, "dsa": 1.0}
 
 
 @dataclass(frozen=True)
@@ -224,7 +223,7 @@ def _sparse(kind: str, prefill: bool) -> Callable[[Table], Iterator[Rows]]:
         models = np.array([str(name).rsplit("/", 1)[-1] for name in table["model"]], dtype=object)
         columns: dict[str, Any] = {
             "batch": _f(table, "batch_size"),
-            "q_heads": _f(table, "num_heads") / (1.0 if kind == "dsa" else 1.0),
+            "q_heads": _f(table, "num_heads"),
             "hidden": np.array([_HIDDEN.get(_family(name), 7168.0) for name in models]),
             "gemm_dtype": _dtype(table["gemm_type"]),
         }
