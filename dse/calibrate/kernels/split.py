@@ -27,12 +27,14 @@ class Split:
 def families(points: Points) -> NDArray[np.int64]:
     """The number of each row's shape family."""
     what = points.what
-    found = _numbered(points, [*what.family])
-    if found.max(initial=0) + 1 >= _FEWEST_FAMILIES:
-        return found
-    # One or two models: how they are sharded and routed makes the families.
-    rest = [name for name in (*what.names, *what.text) if name not in what.sizes]
-    return _numbered(points, rest)
+    everything = [*what.names, *what.text]
+    # One or two models: how they are sharded and routed makes the families, at last each size.
+    rest = [name for name in everything if name not in what.sizes]
+    for names in ([*what.family], rest, everything):
+        found = _numbered(points, names)
+        if found.max(initial=0) + 1 >= _FEWEST_FAMILIES:
+            break
+    return found
 
 
 def _numbered(points: Points, names: list[str]) -> NDArray[np.int64]:

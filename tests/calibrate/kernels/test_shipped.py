@@ -90,5 +90,6 @@ def test_no_time_below_the_roof(path: Path) -> None:
 def test_benchmark_parameters_stay_apart(path: Path) -> None:
     for one in read_kernels(path).spec.sets:
         assert not set(one.parameters) & set(one.benchmark)
-        assert 0.0 <= one.masked_frac <= 0.1 + 1e-6
+        # At most a tenth, to the row.
+        assert 0.0 <= one.masked_frac <= 0.1 + 1.0 / one.n_fit
         assert one.errors.law.mape_percent >= one.errors.law.median_ape_percent * 0.2
