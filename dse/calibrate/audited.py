@@ -27,6 +27,7 @@ from dse.calibrate.audited_rows import AuditedRow
 from dse.calibrate.batches import priced_rows
 from dse.cost.types import Engine, Formats, Pool
 from dse.errors import DseError
+from dse.lower.fitted import catalogue_laws
 from dse.lower.formats import lower_formats
 from dse.lower.laws import Laws
 from dse.lower.model import lower_model
@@ -152,7 +153,7 @@ def _formats(row: AuditedRow, arch: ModelArch, hardware: Hardware) -> Formats:
     if weights is None:
         raise DseError(f"weights of precision {row.precision!r:.30} say no number format")
     cache = "fp8" if row.kv_dtype == "fp8" else "bf16"
-    laws = _laws(_engine_name(row), hardware.vendor)
+    laws = _laws(_engine_name(row), row.accelerator)
     choice = lower_formats(arch, hardware, weights, "checkpoint", cache, laws)
     if choice.refusal:
         raise DseError(choice.refusal)
@@ -167,13 +168,13 @@ def _engine_name(row: AuditedRow) -> str:
 
 
 @lru_cache(maxsize=64)
-def _laws(engine: str, vendor: str) -> Laws:
-    return Laws.of(load_engine(engine), vendor)
+def _laws(engine: str, accelerator: str) -> Laws:
+    return catalogue_laws(engine, _hardware(accelerator))
 
 
-def _engine(row: AuditedRow, vendor: str) -> Engine:
+def _engine(row: AuditedRow) -> Engine:
     name = _engine_name(row)
-    engine = lower_engine(load_engine(name), _laws(name, vendor))
+    engine = lower_engine(load_engine(name), _laws(name, row.accelerator))
     if row.runs_tensorrt and row.model in facts()["tensorrt"]["fuses_all_reduce"]:
         return replace(engine, overlap_frac=1.0)
     return engine
@@ -186,7 +187,7 @@ def lower_audited(row: AuditedRow) -> tuple[System, Deployment]:
     hardware = _hardware(row.accelerator)
     arch = _arch(known["model"], row.precision)
     model = lower_model(arch)
-    engine = _engine(row, hardware.vendor)
+    engine = _engine(row)
     ranks = row.attention_ranks
     choice = Choice(int(row.ep), 0, "contiguous")
     pool = Pool(

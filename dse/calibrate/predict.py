@@ -13,6 +13,7 @@ from dse.calibrate.batches import priced_rows
 from dse.calibrate.rows import Degrees, Row
 from dse.cost.types import Engine, Model, Pool
 from dse.errors import DseError
+from dse.lower.fitted import catalogue_laws
 from dse.lower.formats import FormatChoice, lower_formats
 from dse.lower.laws import Laws
 from dse.lower.model import lower_model
@@ -55,13 +56,13 @@ def _hardware(name: str) -> Hardware:
 
 
 @lru_cache(maxsize=256)
-def _engine(name: str, vendor: str) -> Engine:
-    return lower_engine(load_engine(name), _laws(name, vendor))
+def _engine(name: str, hardware: str) -> Engine:
+    return lower_engine(load_engine(name), _laws(name, hardware))
 
 
 @lru_cache(maxsize=256)
-def _laws(engine: str, vendor: str) -> Laws:
-    return Laws.of(load_engine(engine), vendor)
+def _laws(engine: str, hardware: str) -> Laws:
+    return catalogue_laws(engine, _hardware(hardware))
 
 
 @lru_cache(maxsize=64)
@@ -87,8 +88,8 @@ def _formats(model: str, hardware: str, engine: str, weight: str, kv: str) -> Fo
     arch = _arch(model)
     if weight == "fp4" and arch.formats.get("expert") and arch.formats["expert"].dtype == "mxfp4":
         weight = "checkpoint"
-    chip = _hardware(hardware)
-    return lower_formats(arch, chip, weight, "checkpoint", kv, _laws(engine, chip.vendor))
+    laws = _laws(engine, hardware)
+    return lower_formats(arch, _hardware(hardware), weight, "checkpoint", kv, laws)
 
 
 def _pool(degrees: Degrees, formats: FormatChoice, slots: float, draft: int, model: Model) -> Pool:
@@ -113,7 +114,7 @@ def lower_row(row: Row) -> tuple[System, Deployment]:
     """The row as a system and a deployment. Raises DseError where the row cannot be expressed."""
     hardware = _hardware(row.hardware)
     arch = _arch(row.model)
-    engine = _engine(row.engine, hardware.vendor)
+    engine = _engine(row.engine, row.hardware)
     formats = _formats(
         row.model, row.hardware, row.engine, row.weight_precision, _kv_dtype(row, arch)
     )

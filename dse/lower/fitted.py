@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dse.lower.laws import Laws
 from dse.spec.choice import NO_KERNELS
 from dse.spec.engine import EngineSpec, load_engine
+from dse.spec.hardware import Hardware
 from dse.spec.kernels import KernelFile, load_kernels, read_kernels
 from dse.spec.load import Loaded
 from dse.spec.study import Study
@@ -37,6 +38,13 @@ def fitted_kernels(study: Study, engine: EngineSpec) -> Kernels:
         return {name: load_kernels(name, engine.name) for name in sorted(chips)}
     found = read_kernels(own)
     return {name: found if found.spec.target == name else None for name in sorted(chips)}
+
+
+def catalogue_laws(engine: str, hardware: Hardware) -> Laws:
+    """The laws of an engine of the catalogue on a target, with the catalogue's fitted kernels."""
+    spec = load_engine(engine)
+    found = load_kernels(hardware.name, spec.name)
+    return Laws.of(spec, hardware.vendor, (), found.spec if found is not None else None)
 
 
 def laws_of(study: Study, engine: EngineSpec, kernels: Kernels) -> dict[str, Laws]:

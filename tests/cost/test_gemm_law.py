@@ -7,6 +7,7 @@ import pytest
 
 from dse.cost.gemm import gemm_kernels, local_shape
 from dse.cost.law import Rates, product_time, serial_time, times
+from dse.cost.laws import CacheLaw
 from dse.cost.memory import weight_bytes
 from tests.support import (
     PRIORS,
@@ -54,6 +55,19 @@ def test_the_law_by_hand() -> None:
     assert float(found.time_s) == pytest.approx(1e-6 + np.hypot(compute_s, memory_s))
     summed = product_time(2048.0, 4096.0, 4096.0, 3e7, rates, replace(law, additive_frac=1.0))
     assert float(summed.time_s) == pytest.approx(1e-6 + compute_s + memory_s)
+
+
+def test_a_benchmark_finds_small_operands_warm() -> None:
+    """From 1/(1 + r) of the time, where all lies in the cache, to all of it."""
+    rates, warm = Rates(1e15, 1e12, 100.0), CacheLaw(1e7, 3.0, 2.0)
+    law = replace(LAW, ramp_bytes=0.0)
+    for moved, share in ((1e2, 0.25), (1e7, 0.625), (1e12, 1.0)):
+        cold, found = (
+            product_time(1.0, 128.0, 128.0, moved, rates, law, warm=of) for of in (None, warm)
+        )
+        assert float(cold.memory_s) == pytest.approx(moved / (1e12 * law.bandwidth_frac))
+        assert float(found.memory_s) == pytest.approx(share * float(cold.memory_s), rel=1e-6)
+        assert float(found.compute_s) == float(cold.compute_s)
 
 
 def test_padding_is_the_fourth_power_mean_of_size_and_tile() -> None:

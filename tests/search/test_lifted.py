@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +75,11 @@ def test_no_format_carries_more_or_costs_less_than_the_best_of_all(
         assert np.max(own[carries] / best[carries]) > 0.75
 
 
+def _serial_s(law: Any, part: str, depth: float) -> np.ndarray:
+    """Seconds of accumulating over a depth, by choice of formats."""
+    return law.serial_s[part] * (depth / 1024.0) ** law.serial_power[part]
+
+
 @pytest.mark.parametrize("mode", ["colocated", "disaggregated"])
 def test_the_best_of_formats_bounds_them_where_their_kernels_were_fitted_apart(
     mode: str, tmp_path: Path
@@ -95,6 +101,11 @@ def test_the_best_of_formats_bounds_them_where_their_kernels_were_fitted_apart(
     of = problem_of(text.replace("TARGET", "h200-sxm"), mode)
     powers = of.tables.formats["decode"].products.serial_power
     assert max(map(np.size, powers.values())) > 1  # type: ignore[union-attr]
+    best_law = with_best_formats(of, "decode", ()).tables.formats["decode"].products
+    laws = of.tables.formats["decode"].products
+    for depth in (64.0, 32768.0):
+        for part in powers:  # type: ignore[union-attr]
+            assert np.all(_serial_s(best_law, part, depth) <= _serial_s(laws, part, depth)), part
     rng = np.random.default_rng(1)
     rows = np.stack([rng.integers(0, axis.size, N) for axis in of.grid.axes], axis=1)
     for stage in stages_of(of):
