@@ -25,6 +25,7 @@ from dse.calibrate.kernels.collectives import COLLECTIVES
 from dse.calibrate.kernels.operator import Prior
 from dse.calibrate.kernels.operators import OPERATOR_LAWS, priors_of, with_floor
 from dse.calibrate.kernels.points import Floats, Points
+from dse.cost.law import Rates
 from dse.struct import Array
 
 DELTA: Final = 0.1
@@ -97,6 +98,14 @@ def predict(
     return np.exp(own.log_times(theta))
 
 
+def rates_of(operator: str, dtype: str, chip: Chip) -> Rates:
+    """The roofs that an operator is held against: attention and states work in 16 bit, whatever the
+    format of their cache; a collective has its links. Raises DseError, see `Chip.rates`."""
+    if operator in COLLECTIVES:
+        return chip.link_rates()
+    return chip.rates(dtype if operator in ("gemm", "moe") else "bf16")
+
+
 class _Problem:
     """Points as arrays padded to whole blocks, with the compiled functions of their operator."""
 
@@ -109,8 +118,7 @@ class _Problem:
         shares = tuple(prior.share for prior in priors.values())
         self.log_time, self.jacobian = _compiled(points.operator, names, shares)
         self.start = np.array([prior.value for prior in priors.values()])
-        link = points.operator in COLLECTIVES
-        rates = chip.link_rates() if link else chip.rates(points.dtype)
+        rates = rates_of(points.operator, points.dtype, chip)
         self.rates = jax.tree.map(lambda value: np.float64(value), rates)
         n_blocks = -(-self.n // BLOCK)
         pad = np.resize(np.arange(self.n), n_blocks * BLOCK).reshape(n_blocks, BLOCK)

@@ -86,7 +86,9 @@ def _attention(prefill: bool) -> Callable[[Table], Iterator[Rows]]:
         kv = np.where(kv <= 0.0, q, kv)
         columns = {"batch": _f(table, "batch_size"), "q_heads": q, "kv_heads": kv}
         columns["head_dim"] = _f(table, "head_dim")
-        columns["window"] = np.maximum(_f(table, "window_size"), 0.0)
+        # Tables of older versions have no windows.
+        window = _f(table, "window_size") if "window_size" in table else np.zeros(len(q))
+        columns["window"] = np.maximum(window, 0.0)
         if prefill:
             columns |= {"rows": _f(table, "isl"), "prefix": _f(table, "step")}
         else:
