@@ -56,6 +56,10 @@ RANGES = {
     "slot_s": (0.0, 1e-6),
     "width_offset": (0.0, 100.0),
     "group_tile": (0.1, 128.0),
+    "wave_rows": (1.0, 1e5),
+    "split_s": (0.0, 1e-4),
+    "split_rows": (1.0, 1e5),
+    "packing_frac": (0.0, 1.0),
 }
 
 
