@@ -159,6 +159,7 @@ class Evaluation:
     warnings: list[str] = field(default_factory=list)
     inputs: list[InputFile] = field(default_factory=list)
     kernel_laws: dict[str, dict[str, str]] = field(default_factory=dict)  # by operator and dtype
+    engine_fit: dict[str, str] = field(default_factory=dict)  # of the engine's own parameters
     find_doubts: Callable[[], list[Doubt]] = field(default=list, repr=False, compare=False)
 
     @cached_property
@@ -182,6 +183,7 @@ class Evaluation:
             "bottlenecks": self.bottlenecks,
             "kernels": self.kernels,
             "kernel_laws": self.kernel_laws,
+            "engine_fit": self.engine_fit,
             "warnings": list(self.warnings),
             "trust": self.trust,
         }

@@ -119,6 +119,7 @@ def evaluate(
         warnings=[*lowered.warnings, *notes],
         inputs=list(dict.fromkeys([*inputs, *lowered.inputs])),
         kernel_laws=problem.kernel_laws(dict.fromkeys(problem.grid.names, 0)),
+        engine_fit=problem.laws["decode"].engine_fit(),
         find_doubts=partial(doubts, problem, 0, one),
     )
 

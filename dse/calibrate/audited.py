@@ -153,7 +153,7 @@ def _formats(row: AuditedRow, arch: ModelArch, hardware: Hardware) -> Formats:
     if weights is None:
         raise DseError(f"weights of precision {row.precision!r:.30} say no number format")
     cache = "fp8" if row.kv_dtype == "fp8" else "bf16"
-    laws = _laws(_engine_name(row), row.accelerator)
+    laws = _laws(_engine_name(row), row.accelerator, arch.name)
     choice = lower_formats(arch, hardware, weights, "checkpoint", cache, laws)
     if choice.refusal:
         raise DseError(choice.refusal)
@@ -168,13 +168,13 @@ def _engine_name(row: AuditedRow) -> str:
 
 
 @lru_cache(maxsize=64)
-def _laws(engine: str, accelerator: str) -> Laws:
-    return catalogue_laws(engine, _hardware(accelerator))
+def _laws(engine: str, accelerator: str, model: str) -> Laws:
+    return catalogue_laws(load_engine(engine), _hardware(accelerator), load_model(model))
 
 
-def _engine(row: AuditedRow) -> Engine:
+def _engine(row: AuditedRow, arch: ModelArch) -> Engine:
     name = _engine_name(row)
-    engine = lower_engine(load_engine(name), _laws(name, row.accelerator))
+    engine = lower_engine(load_engine(name), _laws(name, row.accelerator, arch.name))
     if row.runs_tensorrt and row.model in facts()["tensorrt"]["fuses_all_reduce"]:
         return replace(engine, overlap_frac=1.0)
     return engine
@@ -187,7 +187,7 @@ def lower_audited(row: AuditedRow) -> tuple[System, Deployment]:
     hardware = _hardware(row.accelerator)
     arch = _arch(known["model"], row.precision)
     model = lower_model(arch)
-    engine = _engine(row)
+    engine = _engine(row, arch)
     ranks = row.attention_ranks
     choice = Choice(int(row.ep), 0, "contiguous")
     pool = Pool(

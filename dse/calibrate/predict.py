@@ -14,7 +14,7 @@ from dse.calibrate.rows import Degrees, Row
 from dse.cost.types import Engine, Model, Pool
 from dse.errors import DseError
 from dse.lower.fitted import catalogue_laws
-from dse.lower.formats import FormatChoice, lower_formats
+from dse.lower.formats import FormatChoice, lower_formats, precision_of
 from dse.lower.laws import Laws
 from dse.lower.model import lower_model
 from dse.lower.routing import Choice, lower_routing
@@ -23,7 +23,7 @@ from dse.lower.traffic import constant_traffic
 from dse.serving.evaluate import evaluate
 from dse.serving.reasons import Reason, describe
 from dse.serving.types import CLOSED, Deployment, Limits, Outcome, System
-from dse.spec.engine import load_engine
+from dse.spec.engine import EngineSpec, load_engine
 from dse.spec.hardware import Hardware
 from dse.spec.load import load
 from dse.spec.routing import RoutingSpec
@@ -51,22 +51,12 @@ class Prediction:
 
 
 @lru_cache(maxsize=64)
-def _hardware(name: str) -> Hardware:
+def hardware_of(name: str) -> Hardware:
     return load(Hardware, catalog.resolve("hardware", name)).spec
 
 
-@lru_cache(maxsize=256)
-def _engine(name: str, hardware: str) -> Engine:
-    return lower_engine(load_engine(name), _laws(name, hardware))
-
-
-@lru_cache(maxsize=256)
-def _laws(engine: str, hardware: str) -> Laws:
-    return catalogue_laws(engine, _hardware(hardware))
-
-
 @lru_cache(maxsize=64)
-def _arch(name: str) -> ModelArch:
+def arch_of(name: str) -> ModelArch:
     return load_model(name)
 
 
@@ -83,13 +73,49 @@ def _kv_dtype(row: Row, arch: ModelArch) -> str:
     return "checkpoint" if arch.kv_dtype != "bf16" else "bf16"
 
 
-@lru_cache(maxsize=1024)
-def _formats(model: str, hardware: str, engine: str, weight: str, kv: str) -> FormatChoice:
-    arch = _arch(model)
-    if weight == "fp4" and arch.formats.get("expert") and arch.formats["expert"].dtype == "mxfp4":
-        weight = "checkpoint"
-    laws = _laws(engine, hardware)
-    return lower_formats(arch, _hardware(hardware), weight, "checkpoint", kv, laws)
+@lru_cache(maxsize=16)
+def _engine_spec(name: str) -> EngineSpec:
+    """An engine, whatever its version."""
+    return load_engine(name.partition("@")[0])
+
+
+@lru_cache(maxsize=256)
+def laws_for(engine: str, hardware: str, model: str) -> Laws:
+    """The laws that the catalogue has for an engine, a target and a model."""
+    return catalogue_laws(_engine_spec(engine), hardware_of(hardware), arch_of(model))
+
+
+def laws_of_row(row: Row) -> Laws:
+    """The catalogue's laws for a row."""
+    return laws_for(row.engine, row.hardware, row.model)
+
+
+@lru_cache(maxsize=4096)
+def _formats(model: str, hardware: str, weight: str, kv: str, laws: Laws) -> FormatChoice:
+    arch = arch_of(model)
+    return lower_formats(arch, hardware_of(hardware), weight, "checkpoint", kv, laws)
+
+
+@lru_cache(maxsize=4096)
+def _engine(name: str, laws: Laws) -> Engine:
+    return lower_engine(_engine_spec(name), laws)
+
+
+@lru_cache(maxsize=64)
+def _model(name: str) -> Model:
+    return lower_model(arch_of(name))
+
+
+def _weight_dtype(row: Row, arch: ModelArch) -> str:
+    experts = arch.formats.get("expert")
+    published = row.weight_precision == "fp4" and experts is not None and experts.dtype == "mxfp4"
+    return "checkpoint" if published else row.weight_precision
+
+
+def precision_of_row(row: Row) -> str:
+    """The precision of a row's weights as fits of deployments name it."""
+    arch = arch_of(row.model)
+    return precision_of(arch, _weight_dtype(row, arch))
 
 
 def _pool(degrees: Degrees, formats: FormatChoice, slots: float, draft: int, model: Model) -> Pool:
@@ -110,14 +136,17 @@ def _pool(degrees: Degrees, formats: FormatChoice, slots: float, draft: int, mod
     )
 
 
-def lower_row(row: Row) -> tuple[System, Deployment]:
-    """The row as a system and a deployment. Raises DseError where the row cannot be expressed."""
-    hardware = _hardware(row.hardware)
-    arch = _arch(row.model)
-    engine = _engine(row.engine, row.hardware)
-    formats = _formats(
-        row.model, row.hardware, row.engine, row.weight_precision, _kv_dtype(row, arch)
-    )
+def lower_row(row: Row, laws: Laws | None = None) -> tuple[System, Deployment]:
+    """The row as a system and a deployment, under the catalogue's laws or others.
+
+    Raises DseError where the row cannot be expressed.
+    """
+    hardware = hardware_of(row.hardware)
+    arch = arch_of(row.model)
+    laws = laws_of_row(row) if laws is None else laws
+    engine = _engine(row.engine, laws)
+    kv = _kv_dtype(row, arch)
+    formats = _formats(row.model, row.hardware, _weight_dtype(row, arch), kv, laws)
     if formats.refusal:
         raise DseError(formats.refusal)
     if row.mtp_draft_tokens and arch.draft is None:
@@ -132,7 +161,7 @@ def lower_row(row: Row) -> tuple[System, Deployment]:
         osl_cv=row.osl_cv,
     )
     limits = Limits(means={})
-    model = lower_model(arch)
+    model = _model(row.model)
     slots = row.decode_slots or _MANY_SLOTS
     pools = {
         name: _pool(degrees, formats, slots, row.mtp_draft_tokens, model)
@@ -155,16 +184,25 @@ def lower_row(row: Row) -> tuple[System, Deployment]:
     return system, Deployment(prefill, decode, (0.0, 1.0, 0.0), row.mode)
 
 
-def _price(system: System, design: Deployment) -> Outcome:
+def price(system: System, design: Deployment) -> Outcome:
+    """One row's outcome, precise enough to compare with a measurement."""
     return evaluate(system, design, _REFINEMENTS)
 
 
-def predict(rows: Sequence[Row], progress: Callable[[int], None] | None = None) -> list[Prediction]:
+def predict(
+    rows: Sequence[Row],
+    progress: Callable[[int], None] | None = None,
+    laws_of: Callable[[Row], Laws] = laws_of_row,
+) -> list[Prediction]:
     """A prediction or a refusal for every row, in order.
 
     Rows of one model and mode are priced together.
     """
-    found = priced_rows(rows, lower_row, _price, progress)
+
+    def lowered(row: Row) -> tuple[System, Deployment]:
+        return lower_row(row, laws_of(row))
+
+    found = priced_rows(rows, lowered, price, progress)
     return [
         Prediction(row, refusal=one) if isinstance(one, str) else _judged(row, *one)
         for row, one in zip(rows, found, strict=True)

@@ -12,7 +12,9 @@ from typing import Final, Literal, get_args
 from dse.errors import SpecError, did_you_mean
 from dse.spec.yaml_source import read_bytes, read_document
 
-Kind = Literal["hardware", "objectives", "studies", "workloads", "engines", "kernels"]
+Kind = Literal[
+    "hardware", "objectives", "studies", "workloads", "engines", "kernels", "deployments"
+]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 _HERE = Path(__file__).resolve().parent
@@ -20,6 +22,7 @@ _SINGULAR: Final = {"objectives": "objective", "studies": "study"} | {
     "workloads": "workload",
     "engines": "engine",
     "kernels": "set of kernels",
+    "deployments": "fit of deployments",
 }
 
 
@@ -116,7 +119,7 @@ def _entry(kind: Kind, path: Path) -> Entry:
         return Entry(kind, stem, path)  # `dse check` says what is wrong with it
     if not isinstance(data, dict):
         return Entry(kind, stem, path)
-    own = data.get("study" if kind == "studies" else "name")
+    own = data.get({"studies": "study", "deployments": "engine"}.get(kind, "name"))
     aliases = data.get("aliases")
     also = [name for name in aliases if isinstance(name, str)] if isinstance(aliases, list) else []
     if isinstance(own, str) and own != stem:

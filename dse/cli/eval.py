@@ -36,7 +36,7 @@ def draw_evaluation(out: Console, document: dict[str, Any]) -> None:
 
     out.print(evaluation_table(document))
     out.print(breakdown_table(document["breakdown"], title="Where the time goes"))
-    out.print(law_line(document["kernel_laws"]), soft_wrap=True)
+    out.print(law_line(document["kernel_laws"], document["engine_fit"]), soft_wrap=True)
     for warning in document["warnings"]:
         out.print(f"note: {warning}", soft_wrap=True)
     for line in doubt_lines(document["trust"]):

@@ -51,6 +51,7 @@ def explain(session: Session, request: Request) -> int:
         "metrics": priced["metrics"],
         "memory": priced["memory"],
         "kernel_laws": priced["kernel_laws"],
+        "engine_fit": priced["engine_fit"],
         "warnings": priced["warnings"],
         **explained(subject),
         "trust": priced["trust"],
@@ -70,7 +71,7 @@ def _draw(out: Console, document: dict[str, Any]) -> None:
 
     for sentence in [*sentences(document), *doubt_lines(document["trust"])]:
         out.print(f"- {sentence}", soft_wrap=True)
-    out.print(law_line(document["kernel_laws"]), soft_wrap=True)
+    out.print(law_line(document["kernel_laws"], document["engine_fit"]), soft_wrap=True)
     phases = document["phases"]
     terms = {name: phase["terms"] for name, phase in phases.items() if phase["terms"]}
     out.print(breakdown_table(terms, title="Where the time goes"))

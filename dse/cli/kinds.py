@@ -171,6 +171,34 @@ def _kernel_details(name: str) -> Row:
     return {"name": f"{found['target']}/{found['engine']}", **found}
 
 
+def _deployment_rows() -> list[Row]:
+    from dse import catalog
+    from dse.errors import SpecError
+    from dse.spec.deployments import read_deployments
+
+    rows = []
+    for entry in catalog.entries("deployments"):
+        row: Row = {"name": entry.name}
+        try:
+            found = read_deployments(entry.path).spec
+        except SpecError as error:
+            rows.append({**row, "models": f"faulty: {error.faults[0]}"})
+            continue
+        models = dict.fromkeys(level.of.model for level in found.levels if level.of.model)
+        row |= {"rows": found.n_rows, "date": found.date}
+        rows.append({**row, "models": ", ".join(model.split("/")[-1] for model in models)})
+    return rows
+
+
+def _deployment_details(name: str) -> Row:
+    from dse import catalog
+    from dse.spec.deployments import read_deployments
+
+    path = catalog.resolve("deployments", name)
+    found: Row = read_deployments(path).spec.model_dump(exclude_none=True, exclude_defaults=True)
+    return {"name": found["engine"], **found}
+
+
 def _metric_rows() -> list[Row]:
     from dse.spec.metrics import METRICS
 
@@ -201,6 +229,7 @@ def _files(kind: catalog.Kind, singular: str) -> Kind:
 
 
 _KERNEL_COLUMNS = ("name", "version", "date", "measured by", "operators")
+_DEPLOYMENT_COLUMNS = ("name", "rows", "date", "models")
 _HARDWARE_COLUMNS = (
     "name",
     "vendor",
@@ -221,6 +250,13 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "kernels": Kind(
         "set of kernels", _KERNEL_COLUMNS, _kernel_rows, _kernel_details, is_file=False
+    ),
+    "deployments": Kind(
+        "fit of deployments",
+        _DEPLOYMENT_COLUMNS,
+        _deployment_rows,
+        _deployment_details,
+        is_file=False,
     ),
     "metrics": Kind(
         "metric", ("name", "unit", "better", "description"), _metric_rows, _metric_details

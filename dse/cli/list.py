@@ -12,7 +12,8 @@ KindName = Annotated[
     str,
     typer.Argument(
         metavar="KIND",
-        help="One of hardware, models, objectives, studies, workloads, engines, metrics.",
+        help="One of hardware, models, objectives, studies, workloads, engines, kernels, "
+        "deployments, metrics.",
         show_default=False,
     ),
 ]

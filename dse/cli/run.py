@@ -225,7 +225,7 @@ def _draw_laws(out: Console, result: Result) -> None:
 
     lines: dict[str, list[str]] = {}
     for one in result.recommendations:
-        lines.setdefault(law_line(one.kernel_laws), []).append(one.label)
+        lines.setdefault(law_line(one.kernel_laws, one.engine_fit), []).append(one.label)
     for line, labels in lines.items():
         of = f"{', '.join(labels)}: " if len(lines) > 1 else ""
         out.print(f"{of}{line}", soft_wrap=True)

@@ -1,18 +1,20 @@
-"""The engine of a study and the kernels that were fitted to it, for each of its targets."""
+"""The engine of a study, and what was fitted to its kernels and to its deployments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
+from dse.arch.types import ModelArch
+from dse.lower.deployed import deployed_laws
 from dse.lower.laws import Laws
-from dse.spec.choice import NO_KERNELS
+from dse.spec.choice import NONE
+from dse.spec.deployments import DeploymentFile, load_deployments, read_deployments
 from dse.spec.engine import EngineSpec, load_engine
 from dse.spec.hardware import Hardware
 from dse.spec.kernels import KernelFile, load_kernels, read_kernels
 from dse.spec.load import Loaded
 from dse.spec.study import Study
-
-Kernels = Mapping[str, Loaded[KernelFile] | None]
 
 
 def engine_of(study: Study) -> EngineSpec:
@@ -25,45 +27,107 @@ def _engine_name(written: str) -> str:
     return written if "/" in written else written.partition("@")[0]
 
 
-def fitted_kernels(study: Study, engine: EngineSpec) -> Kernels:
-    """Target -> fitted kernels of the study's engine: its own file's, or the catalogue's.
+@dataclass(frozen=True)
+class Fitted:
+    """What was fitted to a study's engine: kernels by target, and deployments."""
 
-    A file holds for the target that it names.
+    kernels: Mapping[str, Loaded[KernelFile] | None]
+    deployments: Loaded[DeploymentFile] | None
+
+    @property
+    def files(self) -> tuple[Loaded[KernelFile] | Loaded[DeploymentFile], ...]:
+        """All files that were read."""
+        found = (*self.kernels.values(), self.deployments)
+        return tuple(one for one in found if one is not None)
+
+
+def fitted_to(study: Study, engine: EngineSpec) -> Fitted:
+    """The study's own files, or the catalogue's.
+
+    A fit of deployments holds on what it was made on. Where the study states neither, it decides
+    whether the catalogue's kernels are used; where the study states kernels, or none, a fit that
+    was made on something else is left out.
     """
     chips = {chip.name for target in study.targets() for chip in (target.prefill, target.decode)}
+    deployments = _deployments(study, engine)
     own = study.engine.kernels
-    if own == NO_KERNELS:
-        return dict.fromkeys(chips)
     if own is None:
-        return {name: load_kernels(name, engine.name) for name in sorted(chips)}
-    found = read_kernels(own)
-    return {name: found if found.spec.target == name else None for name in sorted(chips)}
+        wanted = deployments is None or deployments.spec.base == "kernels"
+        kernels = {name: load_kernels(name, engine.name) if wanted else None for name in chips}
+    elif own == NONE:
+        kernels = dict.fromkeys(chips)
+    else:
+        found = read_kernels(own)
+        kernels = {name: found if found.spec.target == name else None for name in chips}
+    if own is not None and study.engine.deployments is None and deployments is not None:
+        base = "priors" if own == NONE else "kernels"
+        deployments = deployments if deployments.spec.base == base else None
+    return Fitted({name: kernels[name] for name in sorted(kernels)}, deployments)
 
 
-def catalogue_laws(engine: str, hardware: Hardware) -> Laws:
-    """The laws of an engine of the catalogue on a target, with the catalogue's fitted kernels."""
-    spec = load_engine(engine)
-    found = load_kernels(hardware.name, spec.name)
-    return Laws.of(spec, hardware.vendor, (), found.spec if found is not None else None)
+def _deployments(study: Study, engine: EngineSpec) -> Loaded[DeploymentFile] | None:
+    own = study.engine.deployments
+    if own == NONE:
+        return None
+    return load_deployments(engine.name) if own is None else read_deployments(own)
 
 
-def laws_of(study: Study, engine: EngineSpec, kernels: Kernels) -> dict[str, Laws]:
+def catalogue_laws(engine: EngineSpec, hardware: Hardware, arch: ModelArch) -> Laws:
+    """The laws of an engine for a model on a target, with what the catalogue has fitted."""
+    deployments = load_deployments(engine.name)
+    kernels = None
+    if deployments is None or deployments.spec.base == "kernels":
+        kernels = load_kernels(hardware.name, engine.name)
+    return deployed_laws(
+        engine,
+        hardware,
+        arch,
+        kernels=kernels.spec if kernels is not None else None,
+        deployments=deployments.spec if deployments is not None else None,
+    )
+
+
+def laws_of(study: Study, engine: EngineSpec, arch: ModelArch, fitted: Fitted) -> dict[str, Laws]:
     """Target -> its laws."""
+    deployments = fitted.deployments
     out = {}
     for target in study.targets():
         for chip in (target.prefill, target.decode):
-            found = kernels[chip.name]
-            fitted = found.spec if found is not None else None
-            out[chip.name] = Laws.of(engine, chip.vendor, study.engine.parameters, fitted)
+            found = fitted.kernels[chip.name]
+            out[chip.name] = deployed_laws(
+                engine,
+                chip,
+                arch,
+                given=study.engine.parameters,
+                kernels=found.spec if found is not None else None,
+                deployments=deployments.spec if deployments is not None else None,
+            )
     return out
 
 
-def kernel_warnings(study: Study, kernels: Kernels) -> Iterator[str]:
+def fit_warnings(study: Study, engine: EngineSpec, fitted: Fitted) -> Iterator[str]:
+    """What a person should know of the fits that were asked for and those that were found."""
+    yield from _kernel_warnings(study, fitted.kernels)
+    deployments, own = fitted.deployments, study.engine.deployments
+    if deployments is None or own is None:
+        return
+    found = deployments.spec
+    if found.engine != engine.name:
+        yield f"{own} was fitted to {found.engine}; the study's engine is {engine.name}"
+    on_kernels = any(one is not None for one in fitted.kernels.values())
+    if on_kernels != (found.base == "kernels"):
+        used = "fitted kernels" if on_kernels else "priors"
+        yield f"{own} was fitted on {found.base}; the study's kernels run on {used}"
+
+
+def _kernel_warnings(
+    study: Study, kernels: Mapping[str, Loaded[KernelFile] | None]
+) -> Iterator[str]:
     """What a person should know of the kernels that were asked for and those that were found."""
     version = "" if "/" in study.engine.name else study.engine.name.partition("@")[2]
     own = study.engine.kernels
     for name, found in kernels.items():
-        if found is None and own not in (None, NO_KERNELS):
+        if found is None and own not in (None, NONE):
             of = read_kernels(str(own)).spec.target
             yield f"{own} has kernels of {of}: those of {name} run on priors"
         if found is not None and version and version != found.spec.version:

@@ -129,6 +129,16 @@ def weight_formats(arch: ModelArch, name: str) -> dict[Part, WeightFormat]:
     return {part: replaced if part in parts else one for part, one in arch.formats.items()}
 
 
+def precision_of(arch: ModelArch, weight: str) -> str:
+    """The precision of most weights under a weight dtype, as measured deployments name it.
+
+    That of routed experts, of dense layers where there are none; both 4-bit floats are `fp4`.
+    """
+    formats = weight_formats(arch, weight)
+    dtype = (formats["expert"] if "expert" in formats else formats["mlp"]).dtype
+    return "fp4" if dtype in ("nvfp4", "mxfp4") else dtype
+
+
 def has_experts(arch: ModelArch) -> bool:
     """Whether any layer routes tokens to experts."""
     return any(hasattr(mlp, "n_experts") for mlp, _ in arch.mlps)
@@ -197,6 +207,7 @@ def lower_formats(
 
     `laws` are those of the engine on that target.
     """
+    laws = laws.at(precision_of(arch, weight))
     parts, refusal, notes = _part_formats(weight_formats(arch, weight), activation, arch, target)
     kv_dtype, kv_refusal, kv_note = kv_dtype_of(arch, kv, target)
     refusal = refusal or kv_refusal

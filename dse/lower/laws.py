@@ -8,11 +8,12 @@ replaces either.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from dse.arch.types import Attention, Recurrent
 from dse.cost.laws import AttentionLaw, GroupedLaw, ProductLaw, StreamLaw
+from dse.lower.shifts import Shifts, together
 from dse.spec.engine import EngineSpec
 from dse.spec.kernels import KernelFile
 
@@ -95,7 +96,7 @@ def attention_class(attention: Attention) -> str:
     return attention.kind if attention.kind in _CLASSES else "gqa"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Laws:
     """The laws of an engine on one target."""
 
@@ -103,6 +104,9 @@ class Laws:
     parameters: Mapping[str, float]  # the engine's, on this vendor's chips
     given: frozenset[str] = field(default=frozenset())  # of them, what the user states
     kernels: KernelFile | None = None
+    shifts: Shifts = field(default_factory=Shifts)  # what measured deployments move
+    precisions: Mapping[str, Shifts] = field(default_factory=dict)  # the same, of one precision
+    fitted_to: str = ""  # which deployments those were
 
     @classmethod
     def of(
@@ -115,6 +119,26 @@ class Laws:
         """The laws of an engine on a vendor's chips; `given` names parameters of the user's."""
         values = {name: one.value for name, one in engine.for_vendor(vendor).items()}
         return cls(engine.name, values, frozenset(given), kernels)
+
+    def shifted(self, shifts: Shifts, precisions: Mapping[str, Shifts]) -> Laws:
+        """The laws with parameters moved, some only in one precision of the weights."""
+        return replace(self, shifts=shifts, precisions=precisions)
+
+    def engine_fit(self) -> dict[str, str]:
+        """Whether the engine's parameters are fitted to measured deployments, and to which."""
+        if not self.fitted_to:
+            return {"status": "prior", "source": f"engine {self.engine}"}
+        return {"status": "fitted", "source": self.fitted_to}
+
+    def at(self, precision: str) -> Laws:
+        """The laws in one precision of the weights."""
+        own = self.precisions.get(precision)
+        return self if own is None else replace(self, shifts=together((self.shifts, own)))
+
+    def parameter(self, name: str) -> float:
+        """A parameter of the engine, moved unless the user states it."""
+        value = self.parameters[name]
+        return value if name in self.given else self.shifts.moved(name, value)
 
     def statuses(self, operators: Iterable[tuple[str, str]]) -> dict[str, dict[str, str]]:
         """(operator, dtype) -> whether its law is fitted or a prior, and to or from what."""
@@ -178,11 +202,13 @@ class Laws:
         numbers = fitted.parameters if fitted is not None else {}
         out: dict[str, Any] = {}
         for name, parameter in priors.items():
-            if name in numbers and parameter not in self.given:
-                out[name] = numbers[name]
-                continue
-            prior = 0.0 if parameter is None else self.parameters[parameter]
-            out[name] = prior * ceiling if name == "compute_frac" else prior
+            if parameter is None:
+                out[name] = numbers.get(name, 0.0)
+            elif parameter in self.given:
+                out[name] = self.parameters[parameter] * (ceiling if name == "compute_frac" else 1)
+            else:
+                prior = self.parameters[parameter] * (ceiling if name == "compute_frac" else 1)
+                out[name] = self.shifts.moved(parameter, numbers.get(name, prior))
         return out
 
     def _fitted_names(self, operator: str) -> set[str]:

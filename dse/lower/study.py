@@ -10,7 +10,7 @@ from dse.arch import load_model
 from dse.arch.types import ModelArch, Moe
 from dse.catalog import InputFile
 from dse.errors import DseError, one_of
-from dse.lower.fitted import engine_of, fitted_kernels, kernel_warnings, laws_of
+from dse.lower.fitted import engine_of, fit_warnings, fitted_to, laws_of
 from dse.lower.formats import FormatChoice
 from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, load_remarks, traffic_of
 from dse.lower.laws import Laws
@@ -98,11 +98,11 @@ def lower_study(study: Study) -> Lowered:
     limits = limits_of(study.objective)
     warnings = [*arch.warnings, *_length_warnings(study, arch), *_axis_warnings(study, arch)]
     engine = engine_of(study)
-    kernels = fitted_kernels(study, engine)
-    warnings += [*load_remarks(goal, traffic), *kernel_warnings(study, kernels)]
-    inputs = [one for found in kernels.values() if found is not None for one in found.inputs]
+    fitted = fitted_to(study, engine)
+    warnings += [*load_remarks(goal, traffic), *fit_warnings(study, engine, fitted)]
+    inputs = [one for found in fitted.files for one in found.inputs]
     wanted = _Wanted(goal, traffic, limits)
-    laws = laws_of(study, engine, kernels)
+    laws = laws_of(study, engine, arch, fitted)
     problems = tuple(
         (
             target,

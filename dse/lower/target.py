@@ -71,7 +71,7 @@ def lower_engine(spec: EngineSpec, laws: Laws, draft_acceptance: float | None = 
 
     A workload may state its own draft acceptance.
     """
-    values = {name: laws.parameters[name] for name in _NUMBERS if name in laws.parameters}
+    values = {name: laws.parameter(name) for name in _NUMBERS if name in laws.parameters}
     if draft_acceptance is not None:
         values["draft_acceptance_frac"] = draft_acceptance
     assert spec.mixes_phases is not None, "load_engine leaves nothing open"

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-def law_line(laws: Mapping[str, Mapping[str, str]]) -> str:
+def law_line(laws: Mapping[str, Mapping[str, str]], engine: Mapping[str, str]) -> str:
+    """`Engine: fitted to 80 measured deployments of ...`, then of kernels; see `_kernel_line`."""
+    source = engine["source"]
+    first = f"Engine: fitted to {source}." if engine["status"] == "fitted" else "Engine: on priors."
+    return f"{first} {_kernel_line(laws)}"
+
+
+def _kernel_line(laws: Mapping[str, Mapping[str, str]]) -> str:
     """`Kernels: gemm fp8 fitted (...); priors (...): moe fp8, ...`, or that all are priors.
 
     `laws` are those of a result: operator and dtype -> {"status", "source"}. Operators of one

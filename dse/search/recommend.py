@@ -44,8 +44,9 @@ class Recommendation:
     breakdown: dict[str, dict[str, float]]
     absent: dict[str, str]
     notes: list[str]
-    trust: list[Doubt]  # figures that simulation may not confirm
     kernel_laws: dict[str, dict[str, str]]  # operator and dtype -> fitted or prior, and from what
+    engine_fit: dict[str, str]  # the same of the engine's own parameters
+    trust: list[Doubt]  # figures that simulation may not confirm
 
     @property
     def label(self) -> str:
@@ -186,6 +187,7 @@ def _recommendation(problems: Sequence[Problem], row: Row) -> Recommendation:
         notes=notes,
         trust=doubts(problem, row.index, row.priced),
         kernel_laws=problem.kernel_laws(_digits(problem, row.index)),
+        engine_fit=problem.laws["decode"].engine_fit(),
     )
 
 

@@ -47,15 +47,12 @@ def held(
     wait: Wait,
     ttft_mean_s: Scalar,
     life_dispersion: Scalar = 1.0,
-    lumps: Scalar = 1.0,
 ) -> Held:
     """rw [psi E[TTFT] + (1 - psi) C] is the work that came while a request was prefilled.
 
-    Of its burst, (I_life - 1)/2 come behind it, of which (1 - psi)(I - 1)/2 shared its own step.
-    The work comes in pieces `lumps` times as large as a prompt's share of it, and as much rarer.
-    """
+    Of its burst, (I_life - 1)/2 come behind it, of which (1 - psi)(I - 1)/2 shared its own step."""
     first = node_sum(queue.weights * wait.work_s)
-    second = lumps * node_sum(queue.weights * wait.work_s**2)
+    second = queue.lumps * node_sum(queue.weights * wait.work_s**2)
     light = jnp.minimum(queue.rate * first, LARGEST_LOAD)
     psi = wait.full_share
     # Of other ranks' prompts some are under way: half a lump as time meets it.

@@ -37,7 +37,7 @@ class _Steps(NamedTuple):
     full_share: Array
 
 
-def _chunked(q: Queue) -> _Steps:
+def _chunked(q: Queue, by_clock: bool) -> _Steps:
     """Mean step of an engine that mixes phases, with what full budgets cost.
 
     A prompt of S tokens, met by m budgets of others, takes h(m + S/ch) - h(m) further steps of V,
@@ -46,11 +46,12 @@ def _chunked(q: Queue) -> _Steps:
     first, second = over(q.weights, q.prompt_tokens), over(q.weights, q.prompt_tokens**2)
     light = jnp.minimum(q.rate * over(q.weights, q.work_s), LARGEST_LOAD)
     share = q.prompt_tokens * q.ranks / q.chunk_tokens
+    follows = light if by_clock else 0.0
     apart = q.ranks * q.shared_frac  # ranks in a row that a further step of each would make
 
     def steps(cycle_s: Array) -> _Steps:
         filled = q.rate * first * cycle_s / q.chunk_tokens
-        scatter = q.rate * second * cycle_s / (q.chunk_tokens**2 * (1.0 - light * light))
+        scatter = q.rate * second * cycle_s / (q.chunk_tokens**2 * (1.0 - follows * follows))
         spread = jnp.sqrt(jnp.maximum(q.ranks * scatter, 1e-8))
         base = visits(filled, spread)
         extra = (visits(filled + share, spread) - base) * q.shared_frac
@@ -97,25 +98,30 @@ def spilled(q: Queue, wait: Wait, step_s: Scalar) -> Array:
     return more * step_s + crosses * jnp.minimum(came, half_budget)
 
 
-def gated_wait(q: Queue) -> Wait:
+def gated_wait(q: Queue, by_clock: bool = True) -> Wait:
     """Moments of the wait on a replica that mixes prompts into decoding steps.
 
     With s the service of a prompt (chunk overhead included), rho = X E[s], C the step, kappa = 1 -
     psi, J = dispersion - 1:
         v2 = E[s^2] + J E[s]^2;  v3 = E[s^3] + 3 J E[s] E[s^2] + 1.5 J (J+1) E[s]^3
         E[C] = V0 / (1 - rho);  Var C = X v2 E[C] / (1 - rho^2)
+    A closed loop has no arrivals by the clock: what comes does not follow the length of a step, and
+    Var C = X v2 E[C].
     """
     q, unit = in_own_time(q)
-    at = _chunked(q)
+    at = _chunked(q, by_clock)
     rho = jnp.minimum(q.rate * over(q.weights, at.service_s), LARGEST_LOAD)
     v2, v3 = lumped(q, at.service_s)
     cycle = at.cycle_s
-    k2 = q.rate * v2 * cycle / (1.0 - rho * rho)
-    k3 = (q.rate * v3 * cycle + 3.0 * rho * q.rate * v2 * k2) / (1.0 - rho**3)
+    follows = rho if by_clock else 0.0 * rho
+    next_follows = follows * q.marginal_frac
+    k2 = q.rate * v2 * cycle / (1.0 - follows * next_follows)
+    k3 = q.rate * v3 * cycle + 3.0 * next_follows * q.rate * v2 * k2
+    k3 = k3 / (1.0 - follows * next_follows * next_follows)
     second = k2 + cycle * cycle
     third = k3 + 3.0 * cycle * k2 + cycle**3
     work = q.work_s + 0.0 * cycle
-    wait = wait_of(q, at.service_s, cycle, second, third, at.full_share, rho, work)
+    wait = wait_of(q, at.service_s, cycle, second, third, at.full_share, rho, work, by_clock)
     return in_seconds(_at_ranks(q, at.service_s, wait), unit)
 
 
@@ -134,7 +140,7 @@ def _at_ranks(q: Queue, service: Array, wait: Wait) -> Wait:
     own = service / q.shared_frac
     s1, s2 = (over(q.weights, own**n) for n in (1, 2))
     rate, burst = q.rate / q.ranks, (q.dispersion - 1.0) / q.ranks
-    v2, v3 = lumped(q._replace(dispersion=1.0 + burst, burst_frac=1.0), own)
+    v2, v3 = lumped(q._replace(dispersion=1.0 + burst, burst_frac=1.0, lumps=1.0), own)
     left = 1.0 - jnp.minimum(rate * s1, LARGEST_LOAD)
     meets = jnp.minimum(wait.load, 1.0)  # a step of another rank's chunk
     chunk = over(q.weights, own * own / share) / s1

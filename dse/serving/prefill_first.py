@@ -58,7 +58,26 @@ def alternation(rate: Scalar, step_s: Scalar, fixed_s: Scalar, work_s: Scalar) -
     return Alternation(quiet, cycle, cycle / quiet)
 
 
-def _prefilled(q: Queue) -> tuple[Array, Alternation]:
+def closed_alternation(
+    rate: Scalar, step_s: Scalar, fixed_s: Scalar, work_s: Scalar
+) -> Alternation:
+    """The cycles of a closed loop: requests end, and prompts come, with decode steps alone.
+
+    Of n = X E[gap] prompts a decode step, prompts come with 1 - e^-n of the decode steps, and
+    nobody comes while they are worked on: E[gap] = (V + (1 - e^-n) F)/(1 - rho), f = 1/(2 - e^-n).
+    """
+    rho = jnp.minimum(rate * work_s, LARGEST_LOAD)
+
+    def again(_: Array, gap_s: Array) -> Array:
+        return (step_s - jnp.expm1(-rate * gap_s) * fixed_s) / (1.0 - rho)
+
+    gap_s = jax.lax.fori_loop(0, ROUNDS, again, step_s / (1.0 - rho))
+    quiet = 1.0 / (1.0 - jnp.expm1(-rate * gap_s))
+    quiet = jnp.clip(quiet, _LEAST_QUIET, 1.0 - _LEAST_QUIET)
+    return Alternation(quiet, gap_s * quiet, gap_s)
+
+
+def _prefilled(q: Queue, by_clock: bool) -> tuple[Array, Alternation]:
     """([J] work with the fixed part of every step beyond a cycle's first, the cycles).
 
     A prompt of S tokens, met by m budgets of others, takes h(m + S/ch) - h(m) further steps of F.
@@ -66,8 +85,10 @@ def _prefilled(q: Queue) -> tuple[Array, Alternation]:
     share = q.prompt_tokens / q.chunk_tokens
     first, second = over(q.weights, share), over(q.weights, share**2)
 
+    cycles = alternation if by_clock else closed_alternation
+
     def again(_: Array, service: Array) -> Array:
-        at = alternation(q.rate, q.step_s, q.fixed_s, over(q.weights, service))
+        at = cycles(q.rate, q.step_s, q.fixed_s, over(q.weights, service))
         busy_s = at.cycle_s / (1.0 - at.quiet)
         filled = q.rate * busy_s * first
         spread = jnp.sqrt(jnp.maximum(q.rate * busy_s * second, 1e-8))
@@ -76,34 +97,39 @@ def _prefilled(q: Queue) -> tuple[Array, Alternation]:
 
     start = q.work_s + q.fixed_s * jnp.maximum(share - 1.0, 0.0)
     service = jax.lax.fori_loop(0, ROUNDS, again, start + 0.0 * q.rate)
-    return service, alternation(q.rate, q.step_s, q.fixed_s, over(q.weights, service))
+    return service, cycles(q.rate, q.step_s, q.fixed_s, over(q.weights, service))
 
 
-def prefill_first_wait(q: Queue) -> Wait:
+def prefill_first_wait(q: Queue, by_clock: bool = True) -> Wait:
     """Moments of the wait where prompts go first and decoding resumes when none is left.
 
     With F the fixed part of a step that carries prompts and A the work of those that came in C:
         E[C^2] = E[A^2] + 2 F E[A] + f V^2 + (1 - f) F^2,  E[A^2] = X v2 E[C] + rho^2 E[C^2]
+    In a closed loop prompts come with the share f of cycles that decode, and by no clock:
+    E[A^2] = X v2 E[C] + rho^2 E[C]^2 / f.
     """
     q, unit = in_own_time(q)
-    service, at = _prefilled(q)
+    service, at = _prefilled(q, by_clock)
     rho = jnp.minimum(q.rate * over(q.weights, service), LARGEST_LOAD)
     v2, v3 = lumped(q, service)
     cycle, quiet, fixed = at.cycle_s, at.quiet, q.fixed_s
     busy = 1.0 - quiet
     free2 = q.rate * v2 * cycle
-    second = (free2 + 2.0 * fixed * rho * cycle + quiet * q.step_s**2 + busy * fixed**2) / (
-        1.0 - rho * rho
-    )
-    came2 = free2 + rho * rho * second
-    third = (
-        q.rate * v3 * cycle
-        + 3.0 * rho * q.rate * v2 * second
-        + 3.0 * fixed * came2
-        + 3.0 * fixed**2 * rho * cycle
-        + quiet * q.step_s**3
-        + busy * fixed**3
-    ) / (1.0 - rho**3)
+    free3 = q.rate * v3 * cycle
+    more2 = 2.0 * fixed * rho * cycle + quiet * q.step_s**2 + busy * fixed**2
+    more3 = 3.0 * fixed**2 * rho * cycle + quiet * q.step_s**3 + busy * fixed**3
+    if by_clock:
+        follows = rho * q.marginal_frac
+        second = (free2 + more2) / (1.0 - rho * follows)
+        came2 = free2 + rho * follows * second
+        third = free3 + 3.0 * follows * q.rate * v2 * second + 3.0 * fixed * came2 + more3
+        third = third / (1.0 - rho * follows * follows)
+    else:
+        came = rho * cycle
+        came2 = free2 + came * came / quiet
+        second = came2 + more2
+        third = free3 + 3.0 * came * free2 / quiet + came * (came / quiet) ** 2
+        third = third + 3.0 * fixed * came2 + more3
     # Beyond one budget per cycle prompts wait for each other in order.
     share = q.prompt_tokens / q.chunk_tokens
     # Of a burst it is those ahead that fill the budget, half of the I - 1 others.
@@ -113,5 +139,5 @@ def prefill_first_wait(q: Queue) -> Wait:
     in_full = normal_cdf((filled + share - 1.0) / spread)
     psi = over(q.weights, share * in_full) / over(q.weights, share)
     shared = fixed * busy / jnp.maximum(q.rate * cycle, _TINY)
-    wait = wait_of(q, service, cycle, second, third, psi, rho, service + shared)
+    wait = wait_of(q, service, cycle, second, third, psi, rho, service + shared, by_clock)
     return in_seconds(wait, unit)

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 
 from dse.cost.types import Engine, Pool
 from dse.serving.nodes import along, at_length, at_nodes, beyond_tangent
-from dse.serving.sharing import Pieces, pieces, shared_where_first, shared_where_mixed
+from dse.serving.sharing import Pieces, Sharing, pieces, shared_by_clock, shared_in_closed_loop
 from dse.serving.slots import Slots
 from dse.serving.sums import node_sum
 from dse.serving.types import Traffic
-from dse.struct import Array
+from dse.struct import Array, Scalar
 
 _LEAST_CHUNK_FRAC = 0.05
 _MOST_HIDDEN = 0.8  # of a decode step
@@ -42,9 +42,7 @@ class Prompts(NamedTuple):
     whole_s: Array  # work and its own fixed part: a prompt alone
     beside_s: Array  # what it takes longer with others in the step, which hides less of it
     shared_frac: Array  # share of it that a step lasts longer, with the ranks' others
-    # What meets decoding comes in lumps this much larger, and so much rarer, than `work_s`: prompts
-    # that overlap hold it up one after the other.
-    lumps: Array
+    sharing: Sharing  # but for experts, who serve all ranks
     chunks: Array  # budgets that a prompt fills, at least one
     pieces: Pieces
 
@@ -76,9 +74,8 @@ def prompts_of(at: Load, finished: Array) -> Prompts:
     tokens = along(factors, at.batch) * traffic.new_prompt_tokens
     of = pieces(ranks, weights, tokens, budget_tokens(at) / ranks)
     work = node_sum(weights * (whole - fixed))
-    shared = shared_where_mixed if at.engine.mixes_phases else shared_where_first
-    found = shared(of, at.decode[0], work, finished)
-    share = with_experts(pool, found.frac, spread) / alone
+    sharing = _sharing(at, of, work, finished)
+    share = with_experts(pool, sharing.frac, spread) / alone
     return Prompts(
         tokens=tokens,
         weights=weights,
@@ -87,10 +84,26 @@ def prompts_of(at: Load, finished: Array) -> Prompts:
         whole_s=whole,
         beside_s=more,
         shared_frac=share,
-        lumps=found.together_frac / found.frac,
+        sharing=sharing,
         chunks=jnp.maximum(tokens / pool.chunk_tokens, 1.0),
         pieces=of,
     )
+
+
+def _sharing(at: Load, of: Pieces, work_s: Array, finished: Array) -> Sharing:
+    step_s, mixes = at.decode[0], at.engine.mixes_phases
+    if at.traffic.is_open:
+        return shared_by_clock(of, step_s, work_s, finished, mixes_phases=mixes)
+    # A client's next prompt is so long on its way; decoding does not stop for it where it mixes.
+    delay = 0.0 * step_s if mixes else delay_s(at, at.traffic.isl_tokens)
+    return shared_in_closed_loop(of, step_s, work_s, finished, delay)
+
+
+def delay_s(at: Load, isl_tokens: Scalar) -> Array:
+    """What the engine adds before a first token: base + lost steps + costs of each prompt token."""
+    engine = at.engine
+    constant = engine.ttft_base_s + engine.ttft_steps * at.decode[0]
+    return constant + engine.ttft_s_per_prompt_token * isl_tokens
 
 
 def with_experts(pool: Pool, share: Array, spread: Array) -> Array:

@@ -38,6 +38,10 @@ class Queue(NamedTuple):
     ranks: Scalar = 1.0  # k, each with its own prompts and 1/k of the budget
     shared_frac: Scalar = 1.0  # of a prompt's own time that `work_s` counts, 1/k to 1
     burst_frac: Scalar = 1.0  # of `work_s` that each prompt of a burst adds: its ranks share more
+    # Of prompts that come into a step, the first makes it as long as its own rank takes, `lumps`
+    # times `work_s`; one more adds this share of `work_s`.
+    lumps: Scalar = 1.0
+    marginal_frac: Scalar = 1.0
 
 
 class Wait(NamedTuple):
@@ -91,10 +95,11 @@ def visits(y: Scalar, spread: Scalar) -> Array:
 
 
 def lumped(q: Queue, service: Array) -> tuple[Array, Array]:
-    """Second and third moments of the work that arrives at once, bursts included."""
+    """Second and third moments of the work that arrives at once, bursts and lumps included."""
     s1, s2, s3 = (over(q.weights, service**n) for n in (1, 2, 3))
     burst = q.dispersion - 1.0
     s1 = s1 * q.burst_frac
+    s2, s3 = s2 * q.lumps, s3 * q.lumps * q.lumps
     v2 = s2 + burst * s1 * s1
     v3 = s3 + 3.0 * burst * s1 * s2 + 1.5 * burst * (burst + 1.0) * s1**3
     return v2, v3
@@ -109,24 +114,34 @@ def wait_of(
     psi: Array,
     rho: Array,
     work: Array,
+    by_clock: bool,
 ) -> Wait:
     """Mean and variance of the wait from the moments of the step that an arrival sees.
 
     A step seen at a random instant is length biased: c1 = E[C^2]/E[C], c2 = E[C^3]/E[C]. The others
-    of a geometric burst that one meets are two geometric numbers: mean J, variance J + J^2/2.
+    of a geometric burst that one meets are two geometric numbers: mean J, variance J + J^2/2. Where
+    prompts do not come by the clock a long step brings no more of them than a short one.
     """
     s1, s2 = (over(q.weights, (q.burst_frac * service) ** n) for n in (1, 2))
     burst = q.dispersion - 1.0
     v2, _ = lumped(q, service)
     kappa = 1.0 - psi
     c1, c2 = second / cycle, third / cycle
-    ahead = 1.0 + kappa * rho
     half = (1.0 + kappa) / 2.0
-    seen = c1 * (ahead + rho) / 2.0
+    others = rho * q.marginal_frac
+    if by_clock:
+        ahead = 1.0 + kappa * others
+        seen = c1 * (ahead + others) / 2.0
+        second_s2 = c2 * (ahead * ahead + ahead * others + others * others) / 3.0
+        met = c1
+    else:
+        seen = 0.5 * c1 + others * cycle * half
+        second_s2 = c2 / 3.0 - 0.25 * c1 * c1 + seen * seen
+        met = cycle
     mean = seen + burst * s1 * half
     variance = (
-        c2 * (ahead * ahead + ahead * rho + rho * rho) / 3.0
-        + q.rate * v2 * c1 * half
+        second_s2
+        + q.rate * v2 * q.marginal_frac * met * half
         - seen * seen
         + burst * s2 * half
         + 0.5 * (burst * s1) ** 2 * half

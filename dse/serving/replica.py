@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from dse.cost.types import Pool
+from dse.serving.closed_loop import waves
 from dse.serving.decoding import (
     Decoding,
     Held,
@@ -18,20 +19,20 @@ from dse.serving.gated import gated_wait, spilled
 from dse.serving.nodes import along
 from dse.serving.outputs import outputs_of
 from dse.serving.prefill_first import alternation, prefill_first_wait
-from dse.serving.prompts import Load, Prompts, budget_tokens, prompts_of, with_experts
+from dse.serving.prompts import Load, Prompts, budget_tokens, delay_s, prompts_of
 from dse.serving.queue import LARGEST_LOAD, Queue, Wait
 from dse.serving.sharing import shared_frac
 from dse.serving.slots import Slots, SlotWait, slot_wait
 from dse.serving.speculative import accepted_length, accepted_variance
 from dse.serving.sums import node_sum
-from dse.serving.types import CLOSED, FULL, Traffic
-from dse.serving.waiting import in_step
+from dse.serving.types import FULL, Traffic
 from dse.struct import Array, Scalar, kept
 
 BATCH_STEP = 1.2  # relative batch at which the decode step is priced again, for its slope
 # Open loads keep a little below the slots, where a request would wait for ever.
 MOST_SLOTS_FRAC = 0.99
 _SECANTS = 6
+_LEAST_APART = 1e-3  # of the arrivals: what nobody waits for stays finite
 # A derivative takes the inverse square of a slope: single precision holds that of this one.
 _LEAST_SLOPE = 1e-15
 
@@ -129,8 +130,11 @@ def _queue(at: Load, p: Prompts, rate: Array, decode_s: Array, budget: Array) ->
         ranks=at.pool.dp * at.pool.pp,
         shared_frac=p.shared_frac,
         burst_frac=burst / alone,
+        lumps=p.sharing.lumps,
+        marginal_frac=p.sharing.marginal_frac,
     )
-    return queue, gated_wait(queue) if at.engine.mixes_phases else prefill_first_wait(queue)
+    wait = gated_wait if at.engine.mixes_phases else prefill_first_wait
+    return queue, wait(queue, by_clock=at.traffic.is_open)
 
 
 def _own(at: Load, p: Prompts, decode_s: Array) -> Array:
@@ -138,10 +142,21 @@ def _own(at: Load, p: Prompts, decode_s: Array) -> Array:
     pool, engine = at.pool, at.engine
     hand_over = (p.chunks + pool.pp - 1.0) / (p.chunks * pool.pp)
     passes = p.chunks * decode_s if engine.mixes_phases else 0.0
-    constant = engine.ttft_base_s + engine.ttft_steps * decode_s
     factors = along(jnp.asarray(at.traffic.spread.prompt_factors), at.batch)
-    per_token = engine.ttft_s_per_prompt_token * at.traffic.isl_tokens * factors
-    return (p.whole_s + passes) * hand_over + constant + per_token
+    return (p.whole_s + passes) * hand_over + delay_s(at, at.traffic.isl_tokens * factors)
+
+
+def _fill(at: Load, p: Prompts, rate: Array, decode_s: Array, finished: Array) -> Array:
+    """Share of the steps' prompt budgets in use; beyond 1 a batch cannot be held.
+
+    Open: X (w + S/ch F), F of a step that carries prompts. In a closed loop `finished` prompts come
+    with each step: they overfill its budget, or, where prompts go first, the time is theirs anyway.
+    """
+    filling = node_sum(p.weights * p.tokens) / budget_tokens(at)
+    if at.traffic.is_open:
+        fixed = decode_s if at.engine.mixes_phases else p.fixed_s
+        return rate * (node_sum(p.weights * p.work_s) + filling * fixed)
+    return finished * filling if at.engine.mixes_phases else jnp.zeros_like(rate)
 
 
 # Traced once for all places that ask: the solver's two loops and the result.
@@ -150,11 +165,11 @@ def flow(at: Load) -> Flow:
     """Rates and mean latencies of a replica at B decoding requests.
 
     TTFT = own chunks (V each, and w) + wait of the gated queue + wait for a slot + base + lost
-    steps + token costs. In a closed loop the share y of clients that still move in step (`in_step`)
-    prefills in waves: on average half a wave, N w / 2, is waited for before the first token, and
-    only the other half disturbs decoding: TPOT = V / AL + B w (1 - y/2) / (O - 1). A step takes at
-    most a chunk of prompt tokens per attention rank, so X (w + V S / ch) <= 1 where phases are
-    mixed.
+    steps + token costs. In a closed loop the share y of clients that still move in step (`waves`)
+    waits for its place in a wave of N prompts instead, and decodes while nobody else prefills:
+    TPOT = V / AL + ((1 - y) B w + y rest)/(O - 1), with what a wave lasts beyond its mean first
+    token as rest. A step takes at most a chunk of prompt tokens per attention rank, so
+    X (w + V S / ch) <= 1 where phases are mixed.
     """
     traffic, pool, engine = at.traffic, at.pool, at.engine
     gaps = jnp.maximum(traffic.gaps, 1e-3)
@@ -170,17 +185,15 @@ def flow(at: Load) -> Flow:
     else:
         clients = clients_of(traffic, pool, at.slots)
         others = jnp.maximum(clients - 1.0, 0.0) / jnp.maximum(clients, 1.0)
-        if traffic.load_kind == CLOSED:
-            # All prompts of a wave come into its steps.
-            spread = at.prompt[-1]
-            in_wave = with_experts(pool, shared_frac(p.pieces, clients), spread)
-            in_wave = in_wave * alone_s / (1.0 - spread * (1.0 - 1.0 / pool.dp))
-            wave_s = others * clients * in_wave
-            share = in_step(traffic, engine, wave_s, gaps * decode_s / accepted)
-            whole_s = whole_s + share * (in_wave - whole_s)
-        tpot_s = decode_s / accepted + at.batch * whole_s * (1.0 - 0.5 * share) / gaps
+        found = waves(at, p, jnp.minimum(clients, at.slots.room), whole_s, accepted)
+        p, share = found.prompts, found.share
+        wave_s = share * jnp.maximum(found.first_s - alone_s, 0.0)
+        held_s = at.batch * found.whole_s * (1.0 - share) + share * found.rest_s
+        tpot_s = decode_s / accepted + held_s / gaps
         rate = at.batch / (gaps * tpot_s)
-    queue, wait = kept(_queue(at, p, others * rate, decode_s, budget))
+    # Those that move in step are no queue.
+    apart = jnp.maximum(others * (1.0 - share), _LEAST_APART)
+    queue, wait = kept(_queue(at, p, apart * rate, decode_s, budget))
     own = _own(at, p, decode_s)
     if traffic.is_open:
         own = own + spilled(queue, wait, decode_s if engine.mixes_phases else p.fixed_s)
@@ -190,7 +203,7 @@ def flow(at: Load) -> Flow:
     busy = others * (1.0 - share) * -jnp.expm1(-(at.batch + rate * own_mean))
     decoding = _decoding(at, decode_s, accepted, rate)
     life = decoding.arrivals_dispersion
-    met = held(queue, wait, own_mean + wait.mean_s, life, p.lumps)
+    met = held(queue, wait, own_mean + wait.mean_s, life)
     outputs = outputs_of(traffic, at.batch)
     variance = 0.0 * at.batch
     slot = SlotWait(0.0 * at.batch, 0.0 * at.batch)
@@ -198,19 +211,17 @@ def flow(at: Load) -> Flow:
         variance = batch_variance(decoding, outputs, rate, met)
         before = rate * own_mean
         slot = slot_wait(decoding, variance, rate, before, at.slots, whole_s, traffic, outputs)
-    filling = node_sum(p.weights * p.tokens) / budget
-    in_steps = filling * (decode_s if engine.mixes_phases else p.fixed_s)
     return Flow(
         rate=rate,
         tpot_s=tpot_s,
-        ttft_s=own_mean + busy * wait.mean_s + 0.5 * share * wave_s + slot.mean_s,
+        ttft_s=own_mean + busy * wait.mean_s + wave_s + slot.mean_s,
         longest_gap_s=decode_s + jnp.max(p.whole_s / p.chunks, axis=0),
-        fill=rate * (node_sum(p.weights * p.work_s) + in_steps),
+        fill=_fill(at, p, rate, decode_s, at.batch * accepted / gaps),
         wait=wait,
         queue=queue,
         own_s=own,
         busy=busy,
-        wave_s=0.5 * share * wave_s,
+        wave_s=wave_s,
         slot=slot,
         decoding=decoding,
         variance=variance,

@@ -15,21 +15,27 @@ _MEAN_DRIFT = 7.75
 _TINY = 1e-12
 
 
-def in_step(traffic: Traffic, engine: Engine, wave_s: Scalar, decode_s: Scalar) -> Array:
-    """Share of a closed loop's clients that still move in step, between a floor and 1.
+def together_frac(traffic: Traffic, engine: Engine, wave_s: Scalar, decode_s: Scalar) -> Array:
+    """Share of a closed loop's clients that, prefilled together, still end together.
 
-    All clients start at once. An engine that prefills first keeps equal lengths together: they
-    finish, are prefilled and decode as one wave of `wave_s`; lengths that vary spread the finishing
-    times over a width of sqrt(12 rounds) osl_cv decode_s, and y = wave / (wave + spread). An engine
-    that mixes phases lets the first prompts of a wave decode while the last are prefilled, which
-    spreads them at once. The floor is the first wave, which a benchmark contains (twice
-    `start_burst_frac`: a wave waits half its length on average).
+    All clients start at once. Equal lengths keep together those whose prompts were in one step;
+    lengths that vary spread the finishing times over a width of sqrt(12 rounds) osl_cv decode_s,
+    and y = wave / (wave + spread). Of those that could keep together the share `in_step_frac` does.
     """
-    floor = 2.0 * engine.start_burst_frac
-    if engine.mixes_phases:
-        return jnp.asarray(floor)
     spread = traffic.osl_cv * decode_s * _MEAN_DRIFT
-    return jnp.maximum(wave_s / jnp.maximum(wave_s + spread, _TINY), floor)
+    return engine.in_step_frac * wave_s / jnp.maximum(wave_s + spread, _TINY)
+
+
+def in_step(engine: Engine, together: Array) -> Array:
+    """Share of a closed loop's clients that move in step, a wave of prompts and then decoding.
+
+    An engine that prefills first keeps together whoever ends together. One that mixes phases lets
+    the first prompts of a wave decode while the last are prefilled, which spreads them at once. The
+    floor is the first wave, which a benchmark contains (twice `start_burst_frac`: a wave waits half
+    its length on average).
+    """
+    floor = jnp.asarray(2.0 * engine.start_burst_frac)
+    return floor if engine.mixes_phases else jnp.maximum(together, floor)
 
 
 def batching(rate: Scalar, fixed_s: Scalar, work_s: Scalar, most: Scalar) -> Array:

@@ -34,7 +34,7 @@ from dse.simulate.pricing import (
 Floats = npt.NDArray[np.float64]
 
 # Terms by what they depend on; the others, without the cache kernels in them, on a rank's rows.
-_OF_ALL_RANKS = ("experts", "dispatch", "combine")
+_OF_ALL_RANKS = ("experts",)
 _APART = (*_OF_ALL_RANKS, "draft", "head", "launch", "host", *PARTS)
 _ROW_RATIO, _CONTEXT_RATIO, _REQUEST_RATIO = 1.03, 1.08, 1.1
 _POSITION_RATIO, _LENGTH_RATIO = 1.35, 1.5

@@ -19,6 +19,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 from dse import catalog
 from dse.errors import SpecError
 from dse.spec.base import Location, Spec, fault, folder_of, unknown_key
+from dse.spec.deployments import DeploymentFile
 from dse.spec.engine import PARAMETERS
 from dse.spec.kernels import KernelFile
 from dse.spec.quantity import Name, Quantity
@@ -26,20 +27,26 @@ from dse.spec.reference import Named
 from dse.spec.sourced import Sourced
 from dse.units import describe
 
-NO_KERNELS: Final = "none"
-_OWN: Final = ("name", "kernels", "parameters")
+NONE: Final = "none"
+_FILE_KINDS: Final[Mapping[str, tuple[catalog.Kind, type[Spec]]]] = {
+    "kernels": ("kernels", KernelFile),
+    "deployments": ("deployments", DeploymentFile),
+}
+_FILES: Final = tuple(_FILE_KINDS)
+_OWN: Final = ("name", *_FILES, "parameters")
 
 
 class EngineChoice(Spec):
     """An engine's name, optionally `name@version`, with parameters that replace its own.
 
-    Written as a name, or as a mapping whose keys beside `name` and `kernels` are engine parameters.
-    `kernels` is a file of fitted kernels, or `none` for priors alone; without it the catalogue's
-    are used where it has them for a target.
+    Written as a name, or as a mapping whose other keys are engine parameters. `kernels` is a file
+    of fitted kernels, `deployments` one of fitted deployments; `none` stands for priors alone, and
+    without either the catalogue's are used where it has them.
     """
 
     name: Name
     kernels: Name | None = None
+    deployments: Name | None = None
     parameters: dict[str, Sourced] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -65,7 +72,7 @@ class EngineChoice(Spec):
                 found.append(InitErrorDetails(type=error, loc=at, input=value))
         if found:
             raise ValidationError.from_exception_data(cls.__name__, found)
-        own = {key: raw[key] for key in ("name", "kernels") if key in raw}
+        own = {key: raw[key] for key in ("name", *_FILES) if key in raw}
         return own | {"parameters": parameters}
 
     @field_validator("name")
@@ -84,14 +91,15 @@ class EngineChoice(Spec):
             raise fault(f"found {name!r:.80}; no such file")
         return str(path)
 
-    @field_validator("kernels")
+    @field_validator(*_FILES)
     @classmethod
     def _readable(cls, written: str | None, info: ValidationInfo) -> str | None:
         """A file by its absolute path; its faults are those of the study."""
-        if written is None or written == NO_KERNELS:
+        if written is None or written == NONE:
             return written
-        Named("kernels").read(KernelFile, written, info.context)
-        return str(catalog.resolve("kernels", written, folder_of(info.context)).resolve())
+        kind, model = _FILE_KINDS[str(info.field_name)]
+        Named(kind).read(model, written, info.context)
+        return str(catalog.resolve(kind, written, folder_of(info.context)).resolve())
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -101,8 +109,11 @@ class EngineChoice(Spec):
         value = parameter["additionalProperties"]
         name = {"type": "string", "examples": list(catalog.names("engines"))}
         own = {key: {**value, "description": rule.meaning} for key, rule in PARAMETERS.items()}
-        kernels = {"type": "string", "description": "a file of fitted kernels, or none"}
-        known = {"name": name, "kernels": kernels, "parameters": parameter, **own}
+        files = {
+            key: {"type": "string", "description": f"a file of fitted {key}, or none"}
+            for key in _FILES
+        }
+        known = {"name": name, **files, "parameters": parameter, **own}
         whole = {
             "type": "object",
             "properties": known,
@@ -115,7 +126,7 @@ class EngineChoice(Spec):
 def _parameter(name: str, raw: Any) -> Any:
     rule = PARAMETERS.get(name)
     if rule is None:
-        raise fault(unknown_key(name, ("name", "kernels", *PARAMETERS)))
+        raise fault(unknown_key(name, ("name", *_FILES, *PARAMETERS)))
     if isinstance(raw, Sourced):
         return raw
     quantity = Quantity(rule.dimension, rule.low, rule.high, zero=rule.zero)

@@ -96,6 +96,9 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     ),
     "ttft_s_per_prompt_token": _seconds("tokenizing and the like", 1e-2),
     "start_burst_frac": _share("share of a closed loop's first wave that waits", zero=True),
+    "in_step_frac": _share(
+        "share of a closed loop's clients in step that stay so, where prompts go first", zero=True
+    ),
     "draft_acceptance_frac": Parameter("chance that a draft token is accepted", "frac", 0, 1, True),
     "utilization_frac": _share("share of memory that the engine may use", 0.05),
     "reserve_bytes": Parameter("memory that stays free or goes to graphs", "bytes", 1, 1e12, True),

@@ -8,8 +8,6 @@ engine runs the first of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import date
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
@@ -18,7 +16,6 @@ from pydantic import (
     Field,
     ValidationError,
     WithJsonSchema,
-    field_validator,
     model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -26,12 +23,12 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from dse import catalog
 from dse.errors import SpecError
 from dse.spec.base import Location, Spec, fault, unknown_key
+from dse.spec.day import Day
 from dse.spec.engine import PARAMETERS as ENGINE_PARAMETERS
 from dse.spec.engine import Parameter
-from dse.spec.load import Loaded, load
+from dse.spec.load import Loaded, load_once
 from dse.spec.quantity import Name, Quantity, Whole
 from dse.spec.sourced import NUMBER_OR_TEXT
-from dse.units import describe
 
 Operator = Literal[
     "gemm",  # dense products
@@ -271,21 +268,11 @@ class KernelFile(Spec):
     target: Name
     engine: Name
     version: Name  # of the engine, whose kernels were measured
-    date: str  # of the fit, as 2025-01-31
+    date: Day  # of the fit, as 2025-01-31
     description: str = ""
     source: KernelSource
     sets: Annotated[tuple[KernelSet, ...], _SOME]
     conflicts: tuple[str, ...] = ()
-
-    @field_validator("date", mode="before")
-    @classmethod
-    def _day(cls, raw: Any) -> Any:
-        text = raw.isoformat() if isinstance(raw, date) else raw
-        try:
-            date.fromisoformat(text)
-        except (TypeError, ValueError):
-            raise fault(f"found {describe(raw)}; expected a day as 2025-01-31") from None
-        return text
 
     def cross_faults(self) -> Iterator[tuple[Location, str]]:
         first: dict[tuple[str, str, str], int] = {}
@@ -324,14 +311,4 @@ def load_kernels(target: str, engine: str) -> Loaded[KernelFile] | None:
 
 def read_kernels(path: str | Path) -> Loaded[KernelFile]:
     """A file of kernels, read once until it changes. Raises SpecError."""
-    whole = Path(path)
-    try:
-        changed_ns = whole.stat().st_mtime_ns
-    except OSError:
-        changed_ns = 0  # reading it says what is wrong
-    return _read(whole, changed_ns)
-
-
-@lru_cache(maxsize=32)
-def _read(path: Path, changed_ns: int) -> Loaded[KernelFile]:
-    return load(KernelFile, path)
+    return load_once(KernelFile, path)

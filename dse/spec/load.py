@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -122,3 +123,19 @@ def _steps(path: str) -> list[str | int]:
     if not steps or position < len(path):
         raise KeyError(f"found {path!r:.60}; expected a path such as space.max_batch")
     return steps
+
+
+def load_once(model: type[M], path: str | Path) -> Loaded[M]:
+    """A file, read again only where it has changed. Raises SpecError."""
+    whole = Path(path)
+    try:
+        changed_ns = whole.stat().st_mtime_ns
+    except OSError:
+        changed_ns = 0  # reading it says what is wrong
+    found: Loaded[M] = _loaded(model, whole, changed_ns)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _loaded(model: Any, path: Path, changed_ns: int) -> Any:
+    return load(model, path)

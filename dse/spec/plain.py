@@ -57,8 +57,9 @@ def plain_data(value: Any) -> Any:
     """
     if isinstance(value, EngineChoice):
         own = {name: plain_data(number) for name, number in value.parameters.items()}
-        kernels = {} if value.kernels is None else {"kernels": value.kernels}
-        return {"name": value.name, **kernels, **own}
+        files = {"kernels": value.kernels, "deployments": value.deployments}
+        stated = {key: name for key, name in files.items() if name is not None}
+        return {"name": value.name, **stated, **own}
     if isinstance(value, Sourced) and set(value.model_fields_set) <= {"value"}:
         return plain_data(value.value)
     if isinstance(value, Spec):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dse.errors import DseError, Fault, SpecError, did_you_mean
 from dse.spec.base import Spec
+from dse.spec.deployments import DeploymentFile
 from dse.spec.document import Document
 from dse.spec.engine import EngineSpec
 from dse.spec.hardware import Hardware
@@ -25,6 +26,7 @@ SPECS: Final[dict[str, type[Spec]]] = {
     "workload": Workload,
     "engine": EngineSpec,
     "kernels": KernelFile,
+    "deployments": DeploymentFile,
 }
 # Keys that only one kind has, the most telling first.
 _TELLING: Final = {
@@ -34,6 +36,7 @@ _TELLING: Final = {
     "workload": ("isl", "osl", "joint"),
     "engine": ("memory_basis", "parameters", "mixes_phases", "extends"),
     "kernels": ("sets", "target", "date", "version"),
+    "deployments": ("levels", "n_rows", "engine", "date"),
 }
 
 

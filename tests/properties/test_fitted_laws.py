@@ -160,7 +160,9 @@ def test_kernels_take_twice_as_long_where_all_of_their_resources_do(family: str)
 def test_slopes_in_fitted_numbers_are_finite_and_right(family: str) -> None:
     """Of a step's seconds in each number of the laws, against central differences."""
     rng = np.random.default_rng(7)
-    at = with_random_laws(case(family, with_draft=True, draft_tokens=2), rng, 1)
+    # Draft layers run the same kernels: one family has them, the others compile twice as fast.
+    drafts = family == "mla"
+    at = with_random_laws(case(family, with_draft=drafts, draft_tokens=2 if drafts else 0), rng, 1)
     (prefill, decode), pool = jax.tree.map(
         lambda leaf: np.reshape(leaf, ()), (loads(np.random.default_rng(3), 1), at.design.decode)
     )

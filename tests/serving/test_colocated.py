@@ -11,6 +11,7 @@ from dse.serving import colocated
 from dse.serving.evaluate import accounts
 from dse.serving.reasons import Reason
 from dse.serving.replica import MOST_SLOTS_FRAC, flow
+from dse.serving.slots import Slots
 from dse.serving.speculative import accepted_length
 from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN, Limits, Traffic
 from tests.support import (
@@ -51,7 +52,8 @@ def with_load(found: Case, loads: np.ndarray) -> Case:
 def settings_of(found: Case) -> colocated.Setting:
     system, design = found
     _, account = memories(system, design)
-    slots = np.minimum(design.decode.max_batch, account.resident_requests(design.decode.dp))
+    ranks = design.decode.dp
+    slots = Slots(design.decode.max_batch, account.resident_requests(ranks), ranks)
     return colocated.Setting(
         system.model,
         design.decode,

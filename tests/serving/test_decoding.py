@@ -30,9 +30,11 @@ def met(
     """Dispersions over as long as the queue remembers, and over a request's life."""
     x = np.float64
     zero = np.zeros(2)
-    queue = Queue(x(RATE), x(0.02), WORK, zero, WEIGHTS, x(1e4), dispersion=x(local), **given)
+    queue = Queue(
+        x(RATE), x(0.02), WORK, zero, WEIGHTS, x(1e4), dispersion=x(local), lumps=x(lumps), **given
+    )
     wait = Wait(x(0.1), x(0.01), x(CYCLE_S), x(1e-3), x(0.3), x(psi), WORK)
-    return held(queue, wait, TTFT_S, life, lumps)
+    return held(queue, wait, TTFT_S, life)
 
 
 @pytest.mark.parametrize("psi", [0.0, 0.3, 1.0])

@@ -14,7 +14,7 @@ import pytest
 
 from dse.serving.gated import _at_ranks, gated_wait
 from dse.serving.queue import Queue, Wait
-from dse.serving.sharing import pieces, shared_where_mixed
+from dse.serving.sharing import pieces, shared_by_clock
 from tests.support import interpreted, interpreted_single
 
 STEP_S, TOKEN_S, BUDGET = 0.01, 1e-4, 1000.0
@@ -34,7 +34,7 @@ def share_of(k: Any, tokens: Any, chances: Any, found: Any) -> Any:
     """What k ranks share of prompts, so many of them a step."""
     of = pieces(k, chances, tokens, BUDGET)
     mean = TOKEN_S * jnp.sum(chances * tokens)
-    return shared_where_mixed(of, jnp.asarray(STEP_S), mean, found).frac
+    return shared_by_clock(of, jnp.asarray(STEP_S), mean, found, mixes_phases=True).frac
 
 
 def alone_s(tokens: np.ndarray) -> np.ndarray:

@@ -1,0 +1,1 @@
+"""Fitting an engine's parameters to measured deployments."""

@@ -1,0 +1,74 @@
+"""What is wrong with rows that somebody wants to fit to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dse.calibrate.engine.cases import QUANTITIES, Case, Floats, measured
+from dse.errors import DseError
+
+LEAST_ROWS = 3
+# Measured over predicted (or the other way round) beyond which a wrong unit is likelier.
+_UNIT_SUSPICION = 100.0
+_VARIED = ("isl_tokens", "osl_tokens", "concurrency")
+
+
+def distinct(cases: Sequence[Case]) -> tuple[list[Case], list[str]]:
+    """The cases without copies of the same measurement, and a warning for each copy."""
+    seen: dict[str, str] = {}
+    kept: list[Case] = []
+    warnings: list[str] = []
+    for case in cases:
+        what = case.row.model_copy(update={"id": ""}).model_dump_json()
+        if what in seen:
+            warnings.append(f"row {case.row.id} repeats row {seen[what]}: counted once")
+            continue
+        seen[what] = case.row.id
+        kept.append(case)
+    return kept, warnings
+
+
+def require_enough(cases: Sequence[Case]) -> None:
+    """Raises DseError where there are too few rows to say anything."""
+    if len(cases) < LEAST_ROWS:
+        raise DseError(
+            f"found {len(cases)} rows that can be fitted; expected at least {LEAST_ROWS}, best at "
+            "different concurrencies"
+        )
+
+
+def require_units(cases: Sequence[Case], log_predicted: Floats) -> None:
+    """Raises DseError where most measurements are a hundred times off: a wrong unit."""
+    away = np.exp(measured(cases) - log_predicted)
+    for column, name in zip(away.T, QUANTITIES, strict=True):
+        known = column[np.isfinite(column)]
+        typical = float(np.median(known)) if known.size else 1.0
+        if typical > _UNIT_SUSPICION:
+            raise DseError(
+                f"{name}_mean_s: measurements are {typical:,.0f} times the predictions (median); "
+                "are they in milliseconds? expected seconds"
+            )
+        if typical < 1.0 / _UNIT_SUSPICION:
+            raise DseError(
+                f"{name}_mean_s: predictions are {1.0 / typical:,.0f} times the measurements "
+                "(median); expected seconds"
+            )
+
+
+def remarks(cases: Sequence[Case]) -> list[str]:
+    """What the rows cannot tell, because they do not vary in it."""
+    found = []
+    for name in _VARIED:
+        values = {getattr(case.row, name) for case in cases}
+        if len(values) == 1:
+            (only,) = values
+            found.append(
+                f"{name} is {only:g} in every row: how the deployment answers to other values "
+                "stays as the priors have it"
+            )
+    for i, name in enumerate(QUANTITIES):
+        if np.isnan(measured(cases)[:, i]).all():
+            found.append(f"{name}_mean_s is empty in every row: only the other one is fitted")
+    return found

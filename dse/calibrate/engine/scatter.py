@@ -1,0 +1,61 @@
+"""How far predictions of unseen deployments lie from what is measured: a stated spread.
+
+The deviation of ln(measured/predicted) is that of a normal number whose middle 80 % is as wide as
+that of the residuals: a few odd rows do not widen it. Small families borrow from all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from dse.calibrate.engine.cases import Case, Floats, measured
+from dse.spec.deployments import Scatter, Subject
+
+_EIGHTY: Final = 1.2816  # deviations on either side that hold 80 % of a normal number
+_ENOUGH: Final = 12.0  # rows after which a family's own residuals count half
+_LEAST: Final = 0.01
+# By depth of a subject: which split is about deployments of that level that have no deeper one.
+_PAIRS: Final = "unseen model and hardware"
+_KNOWN: Final = ("unseen configuration", "other loads")
+
+
+def _deviation(residuals: Floats) -> Floats:
+    """[2] of residuals [n, 2]; nan where there are none."""
+    out = np.full(2, np.nan)
+    for q in range(2):
+        known = np.abs(residuals[:, q])
+        known = known[np.isfinite(known)]
+        if known.size:
+            out[q] = np.quantile(known, 0.8) / _EIGHTY
+    return out
+
+
+def scatter_of(cases: Sequence[Case], unseen: Mapping[str, Floats]) -> dict[Subject, Scatter]:
+    """The spread of each level, from predictions [seeds, n, 2] of rows that were not seen.
+
+    Levels of a model take what is left where the model is known and the configuration is not, the
+    others what is left where a model is new on a target.
+    """
+    found: dict[Subject, Scatter] = {}
+    pairs = unseen.get(_PAIRS)
+    known = next((unseen[name] for name in _KNOWN if name in unseen), None)
+    subjects = {subject for case in cases for subject in case.subjects}
+    for subject in subjects:
+        source = known if subject.model is not None else pairs
+        if source is None:
+            continue
+        residuals = measured(cases) - source  # [seeds, n, 2]
+        mine = np.array([subject in case.subjects for case in cases])
+        own = _deviation(residuals[:, mine].reshape(-1, 2))
+        every = _deviation(residuals.reshape(-1, 2))
+        share = mine.sum() / (mine.sum() + _ENOUGH)
+        both = np.sqrt(share * own**2 + (1.0 - share) * every**2)
+        if np.isfinite(both).all():
+            tpot, ttft = np.maximum(both, _LEAST)
+            found[subject] = Scatter(
+                tpot_log_sd=round(float(tpot), 4), ttft_log_sd=round(float(ttft), 4)
+            )
+    return found
