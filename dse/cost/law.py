@@ -216,7 +216,8 @@ def decode_attention_time(
     kv_heads: Scalar,
     group: Scalar,
     width: Scalar,
-    moved_bytes: Scalar,
+    cached_bytes: Scalar,
+    query_bytes: Scalar,
     rates: Rates,
     law: AttentionLaw,
     *,
@@ -225,17 +226,21 @@ def decode_attention_time(
     """Attention of `sequences` decoding requests, `pairs` cached rows read by them in all.
 
     F = 2 pairs H_kv (G (+)_4 g_m) (width + 2 d_o) with G query rows per key head (heads times new
-    rows) and width = d_qk + d_v; u = sequences H_kv. A context of L rows is split over units:
-    memory * (1 + g/(1 + w)), w = u (1 + L/s_c) over the chip's units, and t_r L/(L + s_r) on top.
+    rows) and width = d_qk + d_v; u = sequences H_kv. Few rows do not keep memory busy, and parts
+    of a context each read the queries and write an output:
+    bytes = cached (1 + g/(1 + pairs H_kv/s_m)) + (queries and outputs) (1 + c_q). Splitting a
+    context of L rows takes t_r L/(L + s_r) on top.
     """
     context = pairs / jnp.maximum(sequences, _FEWEST)
     flops = 2.0 * pairs * kv_heads * padded(group, law.group_tile)
     flops = flops * (width + 2.0 * law.width_offset)
     units = sequences * kv_heads / rates.compute_units
     compute_s = flops / (rates.peak_flops_per_s * law.compute_frac) + law.unit_s * units
-    waves = units * (1.0 + context / jnp.maximum(law.wave_rows, 1.0))
-    memory_s = memory_time(moved_bytes, rates.bandwidth_bytes_per_s, law, warm)
-    found = _times(compute_s, memory_s * (1.0 + law.wave_overhead / (1.0 + waves)), law)
+    # A fixed number of rows, not one of the chip's: more units must never make memory slower.
+    idle = law.wave_overhead / (1.0 + pairs * kv_heads / jnp.maximum(law.wave_rows, 1.0))
+    moved = cached_bytes * (1.0 + idle) + query_bytes * (1.0 + law.query_passes)
+    memory_s = memory_time(moved, rates.bandwidth_bytes_per_s, law, warm)
+    found = _times(compute_s, memory_s, law)
     split_s = law.split_s * context / (context + law.split_rows + _FEWEST)
     return found._replace(time_s=found.time_s + split_s)
 

@@ -62,8 +62,9 @@ class AttentionLaw:
     unit_s: Scalar
     ramp_bytes: Scalar
     additive_frac: Scalar
-    wave_overhead: Scalar  # g: few work units leave compute (prefill) or memory (decode) idle
-    wave_rows: Scalar  # s_c: context that makes one more work unit of a request (decode)
+    wave_overhead: Scalar  # g: little work leaves compute (prefill) or memory (decode) idle
+    wave_rows: Scalar  # s_m: cached rows of all key heads from which memory is busy (decode)
+    query_passes: Scalar  # c_q: queries and outputs crossed again, by parts of a context (decode)
     split_s: Scalar  # t_r: of splitting a context and joining the parts (decode)
     split_rows: Scalar  # context at which half of it is paid (decode)
     serial_s: Scalar  # one row's pass over 1024 keys of width 256 (prefill)
@@ -97,7 +98,7 @@ L = TypeVar("L", ProductLaw, GroupedLaw, AttentionLaw, StreamLaw)
 # Fixed times: they shrink with no peak and no bandwidth.
 FIXED_TIMES: Final = ("kernel_s", "serial_s", "slot_s", "split_s")
 # Where more is faster; less is in every other field.
-RATES: Final = ("compute_frac", "bandwidth_frac")
+RATES: Final = ("compute_frac", "bandwidth_frac", "split_rows", "packing_frac")
 
 
 def changed(law: L, change: Callable[[str, Scalar], Scalar]) -> L:

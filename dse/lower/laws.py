@@ -48,6 +48,7 @@ _ATTENTION: Final[Mapping[str, str | None]] = {
     "unit_s": None,
     "wave_overhead": None,
     "wave_rows": None,
+    "query_passes": None,
     "split_s": None,
     "split_rows": None,
     "serial_s": None,

@@ -104,9 +104,16 @@ _PRODUCT: Final[Mapping[str, Parameter]] = {
 }
 _ATTENTION: Final[Mapping[str, Parameter]] = {
     **_JOINED,
-    **_of_engine("width_offset", "group_tile", "wave_overhead", "tile_rows", "serial_s"),
+    **_of_engine("width_offset", "group_tile", "tile_rows", "serial_s"),
+    # What a single row takes longer than one of many: not limited by a wave, as a product's is.
+    "wave_overhead": Parameter("cost of little work (g)", "count", 1e-6, 1e4, True),
     "unit_s": _UNIT_S,
-    "wave_rows": Parameter("context of one more work unit (s_c)", "count", 1e-3, 1e12, True),
+    "wave_rows": Parameter(
+        "cached rows from which memory is busy (s_m)", "count", 1e-3, 1e12, True
+    ),
+    "query_passes": Parameter(
+        "queries and outputs crossed again by parts of a context (c_q)", "count", 1e-6, 1e6, True
+    ),
     "split_s": Parameter("of splitting a context and joining it (t_r)", "s", 1e-12, 1e-2, True),
     "split_rows": Parameter("context at which half of it is paid", "count", 1e-3, 1e12, True),
     "packing_frac": Parameter(

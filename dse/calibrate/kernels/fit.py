@@ -20,10 +20,11 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.spatial import cKDTree
 
+from dse.calibrate.kernels.benchmark import with_floor
 from dse.calibrate.kernels.chip import Chip
 from dse.calibrate.kernels.collectives import COLLECTIVES
 from dse.calibrate.kernels.operator import Prior
-from dse.calibrate.kernels.operators import OPERATOR_LAWS, priors_of, with_floor
+from dse.calibrate.kernels.operators import OPERATOR_LAWS, limits_of, priors_of
 from dse.calibrate.kernels.points import Floats, Points
 from dse.cost.law import Rates
 from dse.struct import Array
@@ -34,7 +35,6 @@ _MAX_CALLS: Final = 60
 _NEIGHBOURS: Final = 8
 _CLIFF: Final = 0.2  # log error beyond its neighbours' from which a point is a cliff
 _MOST_CLIFFS: Final = 0.1
-_LOGIT_LIMIT: Final = 12.0
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,7 @@ class _Problem:
 
     def __init__(self, points: Points, chip: Chip, priors: dict[str, Prior]) -> None:
         self.n = len(points)
+        self.operator = points.operator
         self.priors = priors
         self.log_latency = np.log(points.latency_s)
         self.ridge = np.array([DELTA / prior.spread for prior in priors.values()])
@@ -153,12 +154,12 @@ class _Problem:
             slope = _huber_slope(self.errors(theta)) * root
             return np.concatenate([slope[:, None] * self.slopes(theta), np.diag(self.ridge)])
 
-        limit = np.array([_LOGIT_LIMIT] * len(start))
+        low, high = limits_of(self.operator, self.priors)
         found = least_squares(
             residuals,
-            np.clip(start, -limit + 1e-6, limit - 1e-6),
+            np.clip(start, low + 1e-6, high - 1e-6),
             jac=jacobian,
-            bounds=(-limit, limit),
+            bounds=(low, high),
             max_nfev=_MAX_CALLS,
             xtol=1e-4,
             ftol=1e-4,

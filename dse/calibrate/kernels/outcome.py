@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from dse.calibrate.kernels.benchmark import BENCHMARK_ONLY
 from dse.calibrate.kernels.chip import Chip
 from dse.calibrate.kernels.fit import BLOCK, Fitted, fit
-from dse.calibrate.kernels.operators import BENCHMARK_ONLY
 from dse.calibrate.kernels.points import Floats, Points
 from dse.calibrate.kernels.residual import FittedResidual, fit_residual
 from dse.calibrate.kernels.split import Split, sample, split

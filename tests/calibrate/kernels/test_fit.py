@@ -10,6 +10,7 @@ from dse.calibrate.kernels.operators import priors_of
 from dse.calibrate.kernels.outcome import calibrate
 from dse.calibrate.kernels.residual import fit_residual
 from dse.calibrate.kernels.split import sample, split
+from dse.spec.kernels import law_parameters
 from tests.calibrate.kernels.synthetic import CHIP, TRUTH, products
 
 
@@ -95,3 +96,18 @@ def test_residual_is_smooth_across_the_edge() -> None:
     line = points.take(np.zeros(4001, dtype=int))
     line.columns["m"][:] = 2.0 ** np.linspace(12.0, 18.0, 4001)
     assert np.abs(np.diff(residual.log_ratio(line))).max() < 2e-3
+
+
+def test_a_fit_finds_nothing_that_a_file_cannot_hold() -> None:
+    """Times far off any chip's: the fit stays inside, so what was judged is what is written."""
+    points = products(400)
+    points.latency_s[:] = 1.0 + 1e5 * points.latency_s
+    found = fit(points, CHIP, mask_cliffs=False).values
+    rules = law_parameters("gemm")
+    beyond = [name for name in rules if name in found and found[name] > rules[name].high * 1.001]
+    below = [
+        name
+        for name in rules
+        if name in found and not rules[name].zero and found[name] < rules[name].low * 0.999
+    ]
+    assert (beyond, below) == ([], [])
