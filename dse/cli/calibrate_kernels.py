@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,8 +12,6 @@ from dse.errors import DseError, did_you_mean, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.console import Console
 
     from dse.calibrate.kernels.outcome import Outcome
     from dse.calibrate.kernels.points import Points
@@ -80,6 +78,7 @@ def calibrate_kernels(
     """Fit the kernel law to measured kernel times, and report errors on shapes it never saw."""
     from dse.calibrate.kernels.document import calibration_document, kernel_file
     from dse.calibrate.kernels.tables import LICENCE, PACKAGE, package_version
+    from dse.cli.calibrate_kernels_report import draw
     from dse.report.atomic import require_writable, write_text
 
     if out is not None:
@@ -106,7 +105,7 @@ def calibrate_kernels(
         write_text(out, text)
     for warning in refused[:_MAX_WARNINGS]:
         session.note(f"warning: {warning}")
-    session.emit(document, lambda console: _draw(console, document["sets"]))
+    session.emit(document, lambda console: draw(console, document["sets"]))
 
 
 def _operators(given: Sequence[str]) -> tuple[str, ...]:
@@ -125,7 +124,7 @@ def _groups(
 ) -> tuple[list[Points], str, str]:
     """The groups of points, the version they are named after, and the user's files if any."""
     from dse.calibrate.kernels.operators import OPERATOR_LAWS
-    from dse.calibrate.kernels.points import read_points
+    from dse.calibrate.kernels.own_rows import read_points
     from dse.calibrate.kernels.tables import find_tables, main_version, read_tables, special
 
     if files:
@@ -188,6 +187,7 @@ def _transfer(
 ) -> None:
     from dse.calibrate.kernels.chip import read_chip
     from dse.calibrate.kernels.transfer import matched, transfer
+    from dse.cli.calibrate_kernels_report import draw_transfer
 
     try:
         numbers = [int(text) for text in counts.split(",")]
@@ -206,47 +206,4 @@ def _transfer(
         "transfer_from": source,
         "sets": rows,
     }
-    session.emit(document, lambda console: _draw_transfer(console, rows))
-
-
-def _draw(out: Console, rows: Sequence[dict[str, Any]]) -> None:
-    from dse.report.tables import rows_table
-
-    names = {
-        "n_points": "points",
-        "mape_percent": "law",
-        "residual_mape_percent": "residual",
-        "median_ape_percent": "median",
-        "extrapolation_mape_percent": "largest",
-    }
-    shown = [
-        {
-            "operator": row["operator"],
-            "dtype": row["dtype"],
-            "kernels": row["kernel_source"],
-            **{short: _number(row[name]) for name, short in names.items()},
-        }
-        for row in rows
-    ]
-    title = "Errors on shapes held out, in %"
-    out.print(rows_table(shown, tuple(shown[0]), title=title))
-
-
-def _draw_transfer(out: Console, rows: Sequence[dict[str, Any]]) -> None:
-    from dse.report.tables import rows_table
-
-    shown = [
-        {
-            "operator": row["operator"],
-            "dtype": row["dtype"],
-            **{f"{n} points": _number(value) for n, value in row["mape_percent"].items()},
-            "full fit": _number(row["full_mape_percent"]),
-        }
-        for row in rows
-    ]
-    if shown:
-        out.print(rows_table(shown, tuple(shown[0]), title="Errors of a transfer, in %"))
-
-
-def _number(value: float | None) -> float | str:
-    return "" if value is None else round(value, 1)
+    session.emit(document, lambda console: draw_transfer(console, rows))

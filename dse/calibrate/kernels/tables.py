@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.calibrate.kernels.points import Points, merged
-from dse.calibrate.kernels.tables_rows import READERS, Rows
+from dse.calibrate.kernels.table_reader import Rows
+from dse.calibrate.kernels.tables_rows import READERS
 from dse.errors import DseError, did_you_mean, one_of
 
 PACKAGE: Final = "aiconfigurator-core"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.calibrate.kernels.points import read_points
+from dse.calibrate.kernels.own_rows import read_points
 from dse.errors import SpecError
 
 HEADER = "operator,dtype,m,n,k,latency_s\n"
