@@ -41,6 +41,7 @@ class Result:
     interrupted: bool = False
     verification: list[dict[str, Any]] = field(default_factory=list)
     by_speed: list[dict[str, Any]] = field(default_factory=list)
+    robustness: list[dict[str, Any]] = field(default_factory=list)  # what a probability costs
 
     @classmethod
     def of(
@@ -77,6 +78,7 @@ class Result:
             searches=[_search(one, proof) for one in outcomes for proof in one.proofs],
             interrupted=interrupted,
             by_speed=[row for one in outcomes for row in one.by_speed],
+            robustness=[one.robustness for one in outcomes if one.robustness],
         )
 
     @property
@@ -117,10 +119,12 @@ class Result:
                 "metric": self.study.objective.metric,
                 "goal": "maximize" if self.study.objective.sign > 0 else "minimize",
                 "promises": dict(self.study.objective.promises.items()),
+                "probability": self.study.objective.probability,
             },
             "recommendations": [_finite(asdict(one)) for one in self.recommendations],
             "pareto": _finite(self.pareto),
             "by_speed": _finite(self.by_speed),
+            "robustness": _finite(self.robustness),
             "designs": _finite(self.designs),
             "counts": self.counts,
             "verification": _finite(self.verification),
@@ -160,7 +164,13 @@ class Evaluation:
     inputs: list[InputFile] = field(default_factory=list)
     kernel_laws: dict[str, dict[str, str]] = field(default_factory=dict)  # by operator and dtype
     engine_fit: dict[str, str] = field(default_factory=dict)  # of the engine's own parameters
+    find_intervals: Callable[[], dict[str, Any]] = field(default=dict, repr=False, compare=False)
     find_doubts: Callable[[], list[Doubt]] = field(default=list, repr=False, compare=False)
+
+    @cached_property
+    def intervals(self) -> dict[str, Any]:
+        """Between which values measurements should lie; asked for, a goodput is searched twice."""
+        return self.find_intervals()
 
     @cached_property
     def trust(self) -> list[Doubt]:
@@ -185,6 +195,7 @@ class Evaluation:
             "kernel_laws": self.kernel_laws,
             "engine_fit": self.engine_fit,
             "warnings": list(self.warnings),
+            "intervals": self.intervals,
             "trust": self.trust,
         }
         return {key: _finite(value) for key, value in document.items()}

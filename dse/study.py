@@ -18,14 +18,17 @@ from dse.search.details import (
     kernels_of,
     memories,
     metrics_of,
+    reason_of,
 )
 from dse.search.enumerate import SMALL, Progress
 from dse.search.exact import price_designs
+from dse.search.intervals import intervals_of
 from dse.search.recommend import format_remarks, search_target
+from dse.search.robust import with_price
 from dse.search.solver import Asked, check_solver
 from dse.search.speeds import with_speeds
 from dse.search.trust import doubts
-from dse.serving.reasons import Reason, describe
+from dse.serving.reasons import Reason
 from dse.spec.load import Override, Source, load_spec
 from dse.spec.space import AXES, POOL_AXES, POOLS, Space
 from dse.spec.study import Study, read_study
@@ -63,6 +66,8 @@ def run(
         count.finish(outcome.evaluated)
         if by_speed and not outcome.interrupted:
             outcome = with_speeds(outcome, problems, asked)
+        if study.objective.probability is not None and not outcome.interrupted:
+            outcome = with_price(outcome, problems, asked)
         outcomes.append(outcome)
         if outcome.interrupted:
             break
@@ -98,9 +103,9 @@ def evaluate(
     problem = _chosen_target(lowered, target)
     one = price_designs(problem, [0]).row(0)
     whole = design_of(problem, 0)
-    reason, miss = int(one.outcome.reason), float(one.outcome.miss)
+    reason = int(one.outcome.reason)
     refusals, notes = format_remarks(problem, 0)
-    reasons = [] if reason == int(Reason.OK) else [describe(reason, miss), *refusals]
+    reasons = [] if reason == int(Reason.OK) else [reason_of(problem, one), *refusals]
     return Evaluation(
         study=study,
         hardware=problem.target.name,
@@ -120,6 +125,7 @@ def evaluate(
         inputs=list(dict.fromkeys([*inputs, *lowered.inputs])),
         kernel_laws=problem.kernel_laws(dict.fromkeys(problem.grid.names, 0)),
         engine_fit=problem.laws["decode"].engine_fit(),
+        find_intervals=partial(intervals_of, problem, 0, one),
         find_doubts=partial(doubts, problem, 0, one),
     )
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from dse.calibrate.coverage import coverage
 from dse.calibrate.errors import errors, errors_by
 from dse.calibrate.predict import Prediction
 
@@ -39,6 +40,11 @@ def validation_document(
         "predicted": len(good),
         "refused": [{"id": p.row.id, "reason": p.refusal} for p in predictions if p.refusal],
         "errors": {mode: found for mode, found in modes.items() if found},
+        "coverage": {
+            mode: coverage([p for p in good if p.row.mode == mode])
+            for mode, found in modes.items()
+            if found
+        },
         "by": {name: errors_by(good, GROUPS[name]) for name in groups},
         "warnings": unit_suspicions(good),
     }

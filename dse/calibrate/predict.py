@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from dse import catalog
@@ -18,6 +18,7 @@ from dse.lower.formats import FormatChoice, lower_formats, precision_of
 from dse.lower.laws import Laws
 from dse.lower.model import lower_model
 from dse.lower.routing import Choice, lower_routing
+from dse.lower.spread import Spread, spread_of
 from dse.lower.target import lower_engine, lower_target
 from dse.lower.traffic import constant_traffic
 from dse.serving.evaluate import evaluate
@@ -48,6 +49,7 @@ class Prediction:
     output_tokens_per_s_per_accelerator: float | None = None
     refusal: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
+    spread: Spread | None = None  # how far measurements may lie from it
 
 
 @lru_cache(maxsize=64)
@@ -204,9 +206,16 @@ def predict(
 
     found = priced_rows(rows, lowered, price, progress)
     return [
-        Prediction(row, refusal=one) if isinstance(one, str) else _judged(row, *one)
+        Prediction(row, refusal=one)
+        if isinstance(one, str)
+        else replace(_judged(row, *one), spread=_spread_of(row, laws_of(row)))
         for row, one in zip(rows, found, strict=True)
     ]
+
+
+def _spread_of(row: Row, laws: Laws) -> Spread:
+    vendor = hardware_of(row.hardware).vendor
+    return spread_of(laws, laws, row.mode, (vendor, vendor))
 
 
 def _judged(row: Row, metrics: dict[str, float], reason: int, miss: float) -> Prediction:

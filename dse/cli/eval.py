@@ -31,12 +31,15 @@ def evaluate(session: Session, request: Request) -> int:
 def draw_evaluation(out: Console, document: dict[str, Any]) -> None:
     """The design with its metrics and memory, then the seconds of each phase."""
     from dse.report.laws import law_line
+    from dse.report.spread import interval_line
     from dse.report.tables import breakdown_table, evaluation_table
     from dse.report.trust import doubt_lines
 
     out.print(evaluation_table(document))
     out.print(breakdown_table(document["breakdown"], title="Where the time goes"))
     out.print(law_line(document["kernel_laws"], document["engine_fit"]), soft_wrap=True)
+    if document["intervals"]:
+        out.print(interval_line(document["intervals"]), soft_wrap=True)
     for warning in document["warnings"]:
         out.print(f"note: {warning}", soft_wrap=True)
     for line in doubt_lines(document["trust"]):

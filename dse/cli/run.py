@@ -152,6 +152,7 @@ def _draw(out: Console, result: Result, document: dict[str, Any]) -> None:
             )
     for line in leader_lines(result):
         out.print(line, soft_wrap=True)
+    _draw_spread(out, result)
     _draw_doubts(out, result)
     _draw_laws(out, result)
     if document["pareto"]:
@@ -217,6 +218,19 @@ def _draw_doubts(out: Console, result: Result) -> None:
         out.print(line, soft_wrap=True)
     if lines:
         out.print("--verify plays the best designs event by event.")
+
+
+def _draw_spread(out: Console, result: Result) -> None:
+    """Between which values the main figures should be measured, and what certainty costs."""
+    from dse.report.spread import interval_line, robustness_line
+
+    metric, several = result.study.objective.metric, len(result.recommendations) > 1
+    for one in result.recommendations:
+        if one.feasible and one.intervals:
+            line = interval_line(one.intervals, metric)
+            out.print(f"{one.label}: {line}" if several else line, soft_wrap=True)
+    for row in result.robustness:
+        out.print(robustness_line(row), soft_wrap=True)
 
 
 def _draw_laws(out: Console, result: Result) -> None:

@@ -147,6 +147,9 @@ def _draw(out: Console, document: dict[str, Any], groups: list[str]) -> None:
     columns = ("rows", "quantity", "n", "mape", "median", "p90", "bias", "spearman")
     if rows:
         out.print(rows_table(rows, columns, title="Errors of all rows, in %"))
+    for mode, found in document["coverage"].items():
+        shares = ", ".join(f"{name.upper()} {share:.0f} %" for name, share in found.items())
+        out.print(f"{mode}: within the 80 % interval lie {shares}", soft_wrap=True)
     for name in groups:
         own = [row for one, found in document["by"][name].items() for row in _rows(one, found)]
         out.print(rows_table(own, columns, title=f"By {name}, in %"))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from dse.arch.types import ModelArch
 from dse.lower.laws import Laws
 from dse.lower.shifts import Shifts, is_share, together
-from dse.spec.deployments import DeploymentFile, Level, Subject
+from dse.spec.deployments import DeploymentFile, Level, Scatter, Subject
 from dse.spec.engine import EngineSpec
 from dse.spec.hardware import Hardware
 from dse.spec.kernels import KernelFile
@@ -73,7 +73,9 @@ def deployed_laws(
     laws = Laws.of(engine, hardware.vendor, given, kernels)
     subject = subject_of(hardware, arch)
     moved = laws.shifted(*shifts_of(deployments, subject))
-    return replace(moved, fitted_to=_fitted_to(deployments, subject))
+    return replace(
+        moved, fitted_to=_fitted_to(deployments, subject), scatter=_scatter(deployments, subject)
+    )
 
 
 def _fitted_to(deployments: DeploymentFile | None, subject: Subject) -> str:
@@ -85,6 +87,13 @@ def _fitted_to(deployments: DeploymentFile | None, subject: Subject) -> str:
     what = nearest.of.model or "other models"
     where = nearest.of.generation or nearest.of.vendor or "any chip"
     return f"{nearest.n_rows:,} measured deployments of {what} on {where}"
+
+
+def _scatter(deployments: DeploymentFile | None, subject: Subject) -> Scatter | None:
+    """What the fit leaves of the nearest level that states it."""
+    levels = deployments.levels_of(subject) if deployments is not None else ()
+    known = [level for level in levels if level.scatter is not None]
+    return max(known, key=lambda level: len(level.of.model_fields_set)).scatter if known else None
 
 
 def merged_levels(known: Iterable[Level], more: Iterable[Level]) -> tuple[Level, ...]:

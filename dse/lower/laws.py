@@ -14,6 +14,7 @@ from typing import Any, Final
 from dse.arch.types import Attention, Recurrent
 from dse.cost.laws import AttentionLaw, GroupedLaw, ProductLaw, StreamLaw
 from dse.lower.shifts import Shifts, together
+from dse.spec.deployments import Scatter
 from dse.spec.engine import EngineSpec
 from dse.spec.kernels import KernelFile
 
@@ -108,6 +109,7 @@ class Laws:
     shifts: Shifts = field(default_factory=Shifts)  # what measured deployments move
     precisions: Mapping[str, Shifts] = field(default_factory=dict)  # the same, of one precision
     fitted_to: str = ""  # which deployments those were
+    scatter: Scatter | None = None  # what that fit leaves
 
     @classmethod
     def of(

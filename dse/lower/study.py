@@ -15,6 +15,7 @@ from dse.lower.formats import FormatChoice
 from dse.lower.goal import Goal, absent_metrics, goal_of, limits_of, load_remarks, traffic_of
 from dse.lower.laws import Laws
 from dse.lower.model import lower_model
+from dse.lower.spread import Spread, spread_of
 from dse.lower.tables import format_choices, grid_of, make_tables, pools_of, routing_tables
 from dse.lower.target import lower_engine, lower_target
 from dse.lower.transfer import lower_link, lower_reuse
@@ -44,6 +45,9 @@ class Problem:
     absent: Mapping[str, str]  # metric -> why it has no value here
     workload: Workload  # what `system.traffic` was lowered from
     laws: Mapping[PoolName, Laws]  # of the kernels on each pool's target
+    promised: Limits  # as the study states them; `system.limits` are what predictions must keep
+    spread: Spread
+    probability: float | None = None  # with which promises are to be kept
 
     @property
     def mode(self) -> str:
@@ -101,7 +105,7 @@ def lower_study(study: Study) -> Lowered:
     fitted = fitted_to(study, engine)
     warnings += [*load_remarks(goal, traffic), *fit_warnings(study, engine, fitted)]
     inputs = [one for found in fitted.files for one in found.inputs]
-    wanted = _Wanted(goal, traffic, limits)
+    wanted = _Wanted(goal, traffic, limits, study.objective.probability)
     laws = laws_of(study, engine, arch, fitted)
     problems = tuple(
         (
@@ -156,6 +160,7 @@ class _Wanted(NamedTuple):
     goal: Goal
     traffic: Traffic
     limits: Limits
+    probability: float | None
 
 
 def _problem(
@@ -181,6 +186,11 @@ def _problem(
     }
     acceptance = study.workload.draft_acceptance_frac
     budget = study.budget.accelerators if study.budget is not None else UNLIMITED_ACCELERATORS
+    vendors = (target.prefill.vendor, target.decode.vendor)
+    spread = spread_of(laws["prefill"], laws["decode"], mode, vendors)
+    limits = wanted.limits
+    if wanted.probability is not None:
+        limits = spread.tightened(limits, wanted.probability)
     system = System(
         model=model,
         source=lower_target(target.prefill),
@@ -188,7 +198,7 @@ def _problem(
         source_engine=lower_engine(engine, laws["prefill"], acceptance),
         sink_engine=lower_engine(engine, laws["decode"], acceptance),
         traffic=wanted.traffic,
-        limits=wanted.limits,
+        limits=limits,
         budget_accelerators=float(budget),
         link=lower_link(study.link),
         reuse=lower_reuse(study.cache, study.workload, target.prefill),
@@ -206,4 +216,7 @@ def _problem(
         absent=absent_metrics(target),
         workload=study.workload,
         laws=laws,
+        promised=wanted.limits,
+        spread=spread,
+        probability=wanted.probability,
     )

@@ -10,6 +10,7 @@ from dse.cost.law import Kernel
 from dse.cost.memory import Memory
 from dse.lower.study import Problem
 from dse.search.exact import Priced
+from dse.serving.reasons import Reason, describe
 from dse.spec.metrics import METRICS
 from dse.spec.space import AXES, POOL_AXES, POOLS
 
@@ -40,6 +41,22 @@ def metrics_of(problem: Problem, one: Priced) -> dict[str, float]:
     names = [name for name in METRICS if name in priced and name not in problem.absent]
     more = [name for name in _FURTHER if _NEEDS.get(name) not in problem.absent]
     return {name: float(priced[name]) for name in (*names, *more)}
+
+
+def reason_of(problem: Problem, one: Priced) -> str:
+    """The limit that a design breaks, in words; of two pools, the one whose memory it is."""
+    outcome = one.outcome
+    code = int(outcome.reason)
+    words = describe(code, float(outcome.miss))
+    if problem.mode != "disaggregated" or code not in (Reason.WEIGHTS, Reason.KV):
+        return words
+    prefill, decode = outcome.prefill_memory, outcome.decode_memory
+    left = [
+        float(account.kv_budget_bytes) - (code == Reason.KV) * float(account.request_bytes)
+        for account in (prefill, decode)
+    ]
+    short = [name for name, room in zip(("prefill", "decode"), left, strict=True) if room <= 0.0]
+    return f"{words}, on {' and '.join(short)} workers" if short else words
 
 
 def memory_of(

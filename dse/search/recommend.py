@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dse.lower.study import Problem
@@ -13,14 +13,16 @@ from dse.search.details import (
     design_of,
     memories,
     metrics_of,
+    reason_of,
 )
 from dse.search.enumerate import Progress
 from dse.search.exact import Priced, price_designs
 from dse.search.found import Found, stage, unbeaten
+from dse.search.intervals import intervals_of
 from dse.search.proof import Proof
 from dse.search.solver import AUTO, Asked, solve
 from dse.search.trust import Doubt, doubts
-from dse.serving.reasons import Reason, describe
+from dse.serving.reasons import Reason
 from dse.space.designs import digit_arrays
 from dse.spec.metrics import SPEED, THROUGHPUT
 
@@ -46,6 +48,7 @@ class Recommendation:
     notes: list[str]
     kernel_laws: dict[str, dict[str, str]]  # operator and dtype -> fitted or prior, and from what
     engine_fit: dict[str, str]  # the same of the engine's own parameters
+    intervals: dict[str, Any]  # between which values measurements should lie
     trust: list[Doubt]  # figures that simulation may not confirm
 
     @property
@@ -65,6 +68,7 @@ class Outcome:
     proofs: list[Proof]  # by mode, in the order of the study
     interrupted: bool = False
     by_speed: tuple[dict[str, Any], ...] = ()  # the best design for each speed promised to users
+    robustness: dict[str, Any] = field(default_factory=dict)  # what a probability costs
 
     @property
     def evaluated(self) -> int:
@@ -169,7 +173,7 @@ def _recommendation(problems: Sequence[Problem], row: Row) -> Recommendation:
     problem = row.problem
     design = design_of(problem, row.index)
     outcome = row.priced.outcome
-    reason = describe(int(outcome.reason), float(outcome.miss))
+    reason = reason_of(problem, row.priced)
     refusals, notes = format_remarks(problem, row.index)
     if int(outcome.reason) == int(Reason.UNSUPPORTED) and refusals:
         reason = f"{reason}: {refusals[0]}"
@@ -185,6 +189,7 @@ def _recommendation(problems: Sequence[Problem], row: Row) -> Recommendation:
         breakdown=breakdown_of(row.priced),
         absent=dict(problem.absent),
         notes=notes,
+        intervals=intervals_of(problem, row.index, row.priced),
         trust=doubts(problem, row.index, row.priced),
         kernel_laws=problem.kernel_laws(_digits(problem, row.index)),
         engine_fit=problem.laws["decode"].engine_fit(),

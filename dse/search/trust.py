@@ -29,6 +29,8 @@ LARGE_PROMPT: Final = 0.05
 # There, "Several attention ranks and prompts of many chunks": from two on they queue apart.
 SEVERAL_CHUNKS: Final = 2.0
 WIDE_PROMPTS: Final = 3.0
+# There, "Equal lengths at many attention ranks": coefficient of variation of output tokens.
+EQUAL_OUTPUTS: Final = 0.05
 # There, the row "bursty": gamma gaps with a coefficient of variation from 2, an index of 4.
 BURSTY: Final = 4.0
 # Recorded windows hold some 200 requests: the busiest of a hundred exceeds the mean by 20 % when
@@ -157,9 +159,22 @@ def _ranks_apart(at: Regime) -> Iterator[Doubt]:
         return
     says = (
         f"prompts of {at.prompt_chunks:.1f} chunks on {ranks} attention ranks are taken to queue "
-        "at one each: the time to first token is off by 40 % either way, several times in bursts"
+        "at one each: the time to first token is off by 20 % either way, by half in bursts"
     )
     yield _doubt(at, "ranks_apart", says, *_TTFT, *_TPOT_TAIL, *_RATES)
+
+
+def _equal_lengths(at: Regime) -> Iterator[Doubt]:
+    """Only closed loops know that equal requests of one step end, and begin, together."""
+    traffic = at.problem.system.traffic
+    ranks = int(at.prefill["attention_dp"])
+    if ranks <= 1 or at.split or not traffic.is_open or float(traffic.osl_cv) >= EQUAL_OUTPUTS:
+        return
+    says = (
+        f"outputs are of one length: requests that {ranks} attention ranks prefill in one step end "
+        "in one step and share the next prompts, which lets them carry twice as much and more"
+    )
+    yield _doubt(at, "equal_lengths", says, *_TTFT, *_RATES)
 
 
 def _bursty(at: Regime) -> Iterator[Doubt]:
@@ -195,6 +210,7 @@ _RULES: Final[tuple[Callable[[Regime], Iterator[Doubt]], ...]] = (
     _long_prompts,
     _large_prompts,
     _ranks_apart,
+    _equal_lengths,
     _bursty,
     _prefill_queue,
 )

@@ -77,6 +77,8 @@ class Objective(Spec):
     minimize: MetricName | None = None
     promises: dict[LimitKey, LimitS] = Field(default_factory=dict)
     attainment_frac: Annotated[float, Quantity("frac", 1e-6, 1.0)] | None = None
+    # With which the promises are to be kept, given how far predictions are off; None: as predicted.
+    probability: Annotated[float, Quantity("frac", 0.5, 0.999)] | None = None
     source: str = ""
 
     @classmethod
@@ -101,6 +103,8 @@ class Objective(Spec):
                 "is the share of requests that meet limits on single requests; expected such "
                 f"limits among the promises: {', '.join(REQUEST_KEYS)}",
             )
+        if self.probability is not None and not self.promises:
+            yield ("probability",), "is that of keeping promises; expected promises with it"
         for goal, name in (("maximize", self.maximize), ("minimize", self.minimize)):
             better = METRICS[name].better if name else goal
             if better not in (goal, "either"):

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from dse.calibrate.coverage import coverage
 from dse.calibrate.document import predictions_csv, unit_suspicions, validation_document
 from dse.calibrate.predict import Prediction
 from dse.calibrate.rows import Row
+from dse.lower.spread import Spread
 
 ROW = {
     "id": "a",
@@ -65,3 +67,14 @@ def test_csv_leaves_refused_rows_out() -> None:
     header, line = text.splitlines()
     assert header == "id,ttft_mean_s,tpot_mean_s,output_tokens_per_s_per_accelerator"
     assert line == "a,0.5,0.25,7.33333333"
+
+
+def test_coverage_is_the_share_within_the_stated_interval() -> None:
+    spread = Spread(ttft_log_sd=0.5, tpot_log_sd=0.2, source="a test")
+    # exp(1.2816 x 0.2) is 1.292: a factor of 1.25 is within, one of 1.35 is not.
+    found = [
+        replace(_prediction(0.1, 0.01 * factor), spread=spread)
+        for factor in (1.0, 1.25, 1.35, 1.0 / 1.35)
+    ]
+    assert coverage(found) == {"tpot": 50.0, "ttft": 100.0}
+    assert coverage([_prediction(0.1, 0.01)]) == {}

@@ -44,6 +44,7 @@ def test_document_and_predictions(run: Run, tmp_path: Path) -> None:
     assert {"mape_percent", "median_ape_percent", "p90_ape_percent", "spearman"} <= set(
         errors["tpot"]
     )
+    assert set(document["coverage"]["colocated"]) == {"tpot", "ttft"}
     assert set(document["by"]["engine"]) == {"vllm", "sglang"}
     with (tmp_path / "p.csv").open() as stream:
         predicted = list(csv.DictReader(stream))
@@ -64,6 +65,7 @@ def test_tables_and_figures(run: Run, tmp_path: Path) -> None:
     ran = run("validate", _rows(tmp_path, GOOD), "--by", "engine", "--out", out)
     assert ran.code == 0
     assert "3 of 3 rows predicted" in ran.out
+    assert "within the 80 % interval lie TPOT " in ran.out
     assert "By engine" in ran.out
     names = {path.name for path in (out / "figures").iterdir()}
     assert names == {

@@ -153,6 +153,16 @@ def test_ranks_stand_apart_with_several_chunks() -> None:
     assert codes(first, attention_dp=8, chunk_tokens=256) == []
 
 
+def test_outputs_of_one_length_keep_together_in_open_loops() -> None:
+    equal = {**LENGTHS, "osl": 200}
+    like = problem(workload=equal)
+    assert codes(like, attention_dp=8) == ["equal_lengths"]
+    assert codes(like, attention_dp=1) == []
+    assert codes(problem(), attention_dp=8) == []
+    assert codes(problem(workload={**equal, "concurrency": 8}), attention_dp=8) == []
+    assert codes(problem(workload=equal, space=POOLS), attention_dp=8) == []
+
+
 def test_prefill_workers_share_a_queue_by_assumption() -> None:
     pools = problem(space=POOLS)
     assert codes(pools, workers=2) == ["prefill_queue"]
