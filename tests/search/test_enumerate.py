@@ -253,7 +253,17 @@ def test_a_second_study_of_the_same_shape_compiles_nothing(problem: Problem) -> 
 
 
 def _rest(problem: Problem) -> Iterator[Any]:
-    named = ("grid", "tables", "goal", "choices", "absent", "workload", "laws")
+    named = (
+        "grid",
+        "tables",
+        "goal",
+        "choices",
+        "absent",
+        "workload",
+        "laws",
+        "promised",
+        "spread",
+    )
     return iter([getattr(problem, name) for name in named])
 
 
