@@ -31,6 +31,14 @@ ATTENTION = {
     "unit_s": 2e-8,
     "ramp_bytes": 2e6,
     "additive_frac": 0.5,
+    "wave_overhead": 0.3,
+    "wave_rows": 4000.0,
+    "query_passes": 1.5,
+    "split_s": 4e-6,
+    "split_rows": 300.0,
+    "serial_s": 6e-6,
+    "tile_rows": 60.0,
+    "packing_frac": 0.4,
 }
 ERRORS = {"law": {"mape_percent": 6.1, "median_ape_percent": 4.4}}
 

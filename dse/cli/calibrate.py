@@ -6,4 +6,7 @@ from typing import Final
 
 HELP: Final = "Fit parameters of the model to measurements."
 # Sub-command -> (module, function), as in `dse.cli.app.COMMANDS`.
-COMMANDS: Final = {"engine": ("dse.cli.calibrate_engine", "calibrate_engine")}
+COMMANDS: Final = {
+    "kernels": ("dse.cli.calibrate_kernels", "calibrate_kernels"),
+    "engine": ("dse.cli.calibrate_engine", "calibrate_engine"),
+}

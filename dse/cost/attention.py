@@ -121,14 +121,14 @@ def decode_kernel(
     row_bytes = pool.formats.kv_row_bytes[i] * (kv_heads / kind.kv_heads)
     width = kind.decode_width
     pairs = requests * rows
-    moved = pairs * row_bytes + 2.0 * requests * group * kv_heads * width
-    rates = _rates(pool, target)
+    cached, queries = pairs * row_bytes, 2.0 * requests * group * kv_heads * width
+    rates, law = _rates(pool, target), pool.formats.decode_attention[i]
     found = decode_attention_time(
-        pairs, requests, kv_heads, group, width, moved, rates, pool.formats.decode_attention[i]
+        pairs, requests, kv_heads, group, width, cached, queries, rates, law
     )
     return Kernel(
         flops=2.0 * pairs * kv_heads * group * width,
-        bytes=moved,
+        bytes=cached + queries,
         peak_flops_per_s=rates.peak_flops_per_s,
         **found._asdict(),
         name="decode_attention",
@@ -157,7 +157,16 @@ def prefill_kernel(
     )
     rates, width = _rates(pool, target), kind.prefill_width
     found = prefill_attention_time(
-        pairs, rows, q_heads, width, moved, rates, pool.formats.prefill_attention[i]
+        pairs,
+        rows,
+        q_heads,
+        width,
+        moved,
+        rates,
+        pool.formats.prefill_attention[i],
+        rows_per_prompt=jnp.maximum(load.rows_per_prompt, 1e-6),
+        group=q_heads / kv_heads,
+        depth=visible_rows(kind, load.end),
     )
     return Kernel(
         flops=2.0 * q_heads * pairs * width,

@@ -27,6 +27,7 @@ from dse.struct import Array, Scalar, static, struct
 
 TILE_AREA = 128.0 * 128.0  # outputs of one work unit of a matrix product
 BLOCK_ROWS = 128.0  # queries of one work unit of prompt attention
+_FEWEST = 1e-6  # rows or requests of an empty step
 _ROW_BYTES = 2.0  # an element of a result before it is reduced
 
 
@@ -215,7 +216,8 @@ def decode_attention_time(
     kv_heads: Scalar,
     group: Scalar,
     width: Scalar,
-    moved_bytes: Scalar,
+    cached_bytes: Scalar,
+    query_bytes: Scalar,
     rates: Rates,
     law: AttentionLaw,
     *,
@@ -224,11 +226,23 @@ def decode_attention_time(
     """Attention of `sequences` decoding requests, `pairs` cached rows read by them in all.
 
     F = 2 pairs H_kv (G (+)_4 g_m) (width + 2 d_o) with G query rows per key head (heads times new
-    rows) and width = d_qk + d_v; u = sequences H_kv.
+    rows) and width = d_qk + d_v; u = sequences H_kv. Few rows do not keep memory busy, and parts
+    of a context each read the queries and write an output:
+    bytes = cached (1 + g/(1 + pairs H_kv/s_m)) + (queries and outputs) (1 + c_q). Splitting a
+    context of L rows takes t_r L/(L + s_r) on top.
     """
+    context = pairs / jnp.maximum(sequences, _FEWEST)
     flops = 2.0 * pairs * kv_heads * padded(group, law.group_tile)
     flops = flops * (width + 2.0 * law.width_offset)
-    return _attention_time(flops, sequences * kv_heads, moved_bytes, rates, law, warm)
+    units = sequences * kv_heads / rates.compute_units
+    compute_s = flops / (rates.peak_flops_per_s * law.compute_frac) + law.unit_s * units
+    # A fixed number of rows, not one of the chip's: more units must never make memory slower.
+    idle = law.wave_overhead / (1.0 + pairs * kv_heads / jnp.maximum(law.wave_rows, 1.0))
+    moved = cached_bytes * (1.0 + idle) + query_bytes * (1.0 + law.query_passes)
+    memory_s = memory_time(moved, rates.bandwidth_bytes_per_s, law, warm)
+    found = _times(compute_s, memory_s, law)
+    split_s = law.split_s * context / (context + law.split_rows + _FEWEST)
+    return found._replace(time_s=found.time_s + split_s)
 
 
 def prefill_attention_time(
@@ -240,27 +254,28 @@ def prefill_attention_time(
     rates: Rates,
     law: AttentionLaw,
     *,
+    rows_per_prompt: Scalar,
+    group: Scalar,
+    depth: Scalar,
     warm: CacheLaw | None = None,
 ) -> Times:
     """Attention of `rows` prompt rows that see `pairs` (query, key) pairs in all.
 
-    F = 2 H pairs (width + 2 d_o), width = d_qk + d_v; u = H rows / 128.
+    F = 2 H pairs (width + 2 d_o) pad, width = d_qk + d_v. A prompt's r rows fill tiles, those of
+    G^f heads of a group of G together (packing f): pad = (r G^f (+)_4 b_m)/(r G^f);
+    u = H rows pad / 128, bulk * (1 + g/(1 + u)); the serial part is c_s (depth/1024) (width/256),
+    `depth` the keys that the last row sees, and joins the bulk as a root of squares.
     """
-    flops = 2.0 * q_heads * pairs * (width + 2.0 * law.width_offset)
-    return _attention_time(flops, q_heads * rows / BLOCK_ROWS, moved_bytes, rates, law, warm)
-
-
-def _attention_time(
-    flops: Scalar,
-    units: Scalar,
-    moved_bytes: Scalar,
-    rates: Rates,
-    law: AttentionLaw,
-    warm: CacheLaw | None,
-) -> Times:
+    packed = rows_per_prompt * jnp.exp(law.packing_frac * jnp.log(jnp.asarray(group)))
+    pad = padded(packed, law.tile_rows) / jnp.maximum(packed, _FEWEST)
+    flops = 2.0 * q_heads * pairs * pad * (width + 2.0 * law.width_offset)
+    waves = q_heads * rows * pad / (BLOCK_ROWS * rates.compute_units)
     bulk = flops / (rates.peak_flops_per_s * law.compute_frac)
-    compute_s = bulk + law.unit_s * units / rates.compute_units
-    return _times(compute_s, memory_time(moved_bytes, rates.bandwidth_bytes_per_s, law, warm), law)
+    bulk = bulk * (1.0 + law.wave_overhead / (1.0 + waves))
+    serial_s = law.serial_s * (depth / 1024.0) * (width / 256.0)
+    compute_s = power_sum(bulk, serial_s, 2) + law.unit_s * waves
+    memory_s = memory_time(moved_bytes, rates.bandwidth_bytes_per_s, law, warm)
+    return _times(compute_s, memory_s, law)
 
 
 def stream_time(

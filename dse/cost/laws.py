@@ -2,7 +2,8 @@
 
 Priors and fitted sets fill the same structs. Times are seconds, sizes bytes; a `_frac` is a share
 of a data sheet's peak and never above 1. What is 0 in every prior changes nothing until it is
-fitted: `unit_s`, `ramp_bytes`, `slot_s`, `additive_frac`.
+fitted: `unit_s`, `ramp_bytes`, `slot_s`, `additive_frac`, and of attention the fields from
+`wave_overhead` on.
 """
 
 from __future__ import annotations
@@ -61,6 +62,14 @@ class AttentionLaw:
     unit_s: Scalar
     ramp_bytes: Scalar
     additive_frac: Scalar
+    wave_overhead: Scalar  # g: little work leaves compute (prefill) or memory (decode) idle
+    wave_rows: Scalar  # s_m: cached rows of all key heads from which memory is busy (decode)
+    query_passes: Scalar  # c_q: queries and outputs crossed again, by parts of a context (decode)
+    split_s: Scalar  # t_r: of splitting a context and joining the parts (decode)
+    split_rows: Scalar  # context at which half of it is paid (decode)
+    serial_s: Scalar  # one row's pass over 1024 keys of width 256 (prefill)
+    tile_rows: Scalar  # b_m: query rows of a prompt are padded to about this (prefill)
+    packing_frac: Scalar  # share of a group's query heads that fill one tile together (prefill)
 
 
 @struct
@@ -87,9 +96,9 @@ LawStruct = ProductLaw | GroupedLaw | AttentionLaw | StreamLaw
 L = TypeVar("L", ProductLaw, GroupedLaw, AttentionLaw, StreamLaw)
 
 # Fixed times: they shrink with no peak and no bandwidth.
-FIXED_TIMES: Final = ("kernel_s", "serial_s", "slot_s")
+FIXED_TIMES: Final = ("kernel_s", "serial_s", "slot_s", "split_s")
 # Where more is faster; less is in every other field.
-RATES: Final = ("compute_frac", "bandwidth_frac")
+RATES: Final = ("compute_frac", "bandwidth_frac", "split_rows", "packing_frac")
 
 
 def changed(law: L, change: Callable[[str, Scalar], Scalar]) -> L:

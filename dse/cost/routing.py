@@ -136,6 +136,13 @@ def rank_load(
     )
 
 
+def padded_count(rows: Scalar, tile_rows: Scalar) -> Array:
+    """`rows` rows of one active expert rounded up to tiles, as `rank_load` does: t + s(r - ...)."""
+    half = 0.5 * (tile_rows + 1.0)
+    beyond = _soft_relu(jnp.asarray(rows) - half, tile_rows) - _soft_relu(-half, tile_rows)
+    return jnp.asarray(tile_rows + beyond)
+
+
 def reached_share(kind: ExpertKind, ep: Scalar, routing: Routing) -> Array:
     """Share of the tokens that send a row to the hottest rank: 1 - (1 - lam/ep)^k.
 

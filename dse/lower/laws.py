@@ -47,6 +47,14 @@ _ATTENTION: Final[Mapping[str, str | None]] = {
     "width_offset": "width_offset",
     "group_tile": "group_tile",
     "unit_s": None,
+    "wave_overhead": None,
+    "wave_rows": None,
+    "query_passes": None,
+    "split_s": None,
+    "split_rows": None,
+    "serial_s": None,
+    "tile_rows": None,
+    "packing_frac": None,
     "bandwidth_frac": "kv_bandwidth_frac",
 }
 _INDEX: Final[Mapping[str, str | None]] = {

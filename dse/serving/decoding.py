@@ -86,10 +86,13 @@ def _averaging(x: Scalar) -> Array:
     return 2.0 * (safe + jnp.expm1(-safe)) / (safe * safe)
 
 
-def tpot_tail(d: Decoding, outputs: Outputs, rate: Scalar, met: Held, variance: Scalar) -> Mixture:
-    """Mean gap of one request, over requests. `variance` is that of the batch.
+def tpot_tail(
+    d: Decoding, outputs: Outputs, rate: Scalar, met: Held, variance: Scalar, gap_s: Scalar
+) -> Mixture:
+    """Mean gap of one request, over requests. `variance` is that of the batch, `gap_s` the mean
+    time between decode steps, V/(1-rw) where prompts are mixed into them.
 
-    With n = (O - 1)/AL steps and C = (V + g v)/(1-rw), v = (1 + (I - 1) beta)/(1 - eta) the
+    With n = (O - 1)/AL steps and C = gap (V + g v)/V, v = (1 + (I - 1) beta)/(1 - eta) the
     variance of the batch over its mean without what prompts add to it: most tokens come in the
     steps of a large batch.
         mean = [C + left/(n (1-rw))]/AL
@@ -102,7 +105,7 @@ def tpot_tail(d: Decoding, outputs: Outputs, rate: Scalar, met: Held, variance: 
     steps = outputs.gaps / d.accepted
     eta = jnp.clip(d.slope_s * d.batch / d.step_s, 0.0, 0.95)
     scatter = (1.0 + (d.arrivals_dispersion - 1.0) * outputs.overlap_frac) / (1.0 - eta)
-    cycle = (d.step_s + d.slope_s * scatter) / free
+    cycle = gap_s * (1.0 + d.slope_s * scatter / d.step_s)
     per = met.left_s / (steps * free)
     mean = (cycle + per) / d.accepted
     lasting = _averaging(outputs.gaps / outputs.mean_gaps * (1.0 - eta))

@@ -127,7 +127,7 @@ def _state(theta: _Theta, batch: Array, steps: Array) -> _State:
         ttft_tails = ttft_tail(at, found, slot, by_law)
     else:
         ttft_tails = ttft_tail(at, found, slot, ttft_s)
-    tpot = tpot_tail(d, outputs, per_worker, alone, variance)
+    tpot = tpot_tail(d, outputs, per_worker, alone, variance, d.step_s)
     return _State(
         rate=rate,
         ttft_s=ttft_s,

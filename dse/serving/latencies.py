@@ -26,7 +26,8 @@ def latencies(at: Load, found: Flow, ttft_mean_s: Scalar) -> dict[str, Mixture]:
     """
     d, outputs = found.decoding, outputs_of(at.traffic, at.batch)
     ttft = _ttft_tail(at.traffic, found, ttft_mean_s)
-    tpot = tpot_tail(d, outputs, found.queue.rate, found.met, found.variance)
+    gap_s = found.tpot_s * d.accepted
+    tpot = tpot_tail(d, outputs, found.queue.rate, found.met, found.variance, gap_s)
     p = found.prompts
     share = p.weights * p.tokens
     full = Full(

@@ -104,8 +104,21 @@ _PRODUCT: Final[Mapping[str, Parameter]] = {
 }
 _ATTENTION: Final[Mapping[str, Parameter]] = {
     **_JOINED,
-    **_of_engine("width_offset", "group_tile"),
+    **_of_engine("width_offset", "group_tile", "tile_rows", "serial_s"),
+    # What a single row takes longer than one of many: not limited by a wave, as a product's is.
+    "wave_overhead": Parameter("cost of little work (g)", "count", 1e-6, 1e4, True),
     "unit_s": _UNIT_S,
+    "wave_rows": Parameter(
+        "cached rows from which memory is busy (s_m)", "count", 1e-3, 1e12, True
+    ),
+    "query_passes": Parameter(
+        "queries and outputs crossed again by parts of a context (c_q)", "count", 1e-6, 1e6, True
+    ),
+    "split_s": Parameter("of splitting a context and joining it (t_r)", "s", 1e-12, 1e-2, True),
+    "split_rows": Parameter("context at which half of it is paid", "count", 1e-3, 1e12, True),
+    "packing_frac": Parameter(
+        "share of a group's heads that fill one tile together", "frac", 1e-6, 1.0, True
+    ),
 }
 _MEMORY_ONLY: Final = {name: one for name, one in _JOINED.items() if name != "compute_frac"}
 
@@ -169,7 +182,9 @@ class Residual(Spec):
     """A correction of the law inside its hull: kernel ridge regression of ln(measured/law).
 
     The correction at x is sum_i w_i exp(-|z - z_i|^2 / (2 width^2)) with z the features of x,
-    each as `features` names it, and z_i, w_i the `centres` and `weights`. Nothing reads it yet.
+    log2 of each named column over its scale, |.|^2 the mean over features, and z_i, w_i the
+    `centres` and `weights`. Outside the set's hull it falls to 0 within a tenth of a feature's
+    span (a smooth step). Nothing reads it yet.
     """
 
     kind: Literal["kernel_ridge"]
@@ -177,6 +192,7 @@ class Residual(Spec):
     centres: Annotated[tuple[tuple[float, ...], ...], _SOME]
     weights: tuple[float, ...]
     width: Annotated[float, Field(gt=0.0)]
+    scales: tuple[float, ...] = ()
 
     def cross_faults(self) -> Iterator[tuple[Location, str]]:
         if len(self.weights) != len(self.centres):
@@ -207,6 +223,9 @@ class KernelSet(Spec):
     errors: FitErrors
     hull: dict[str, Hull] = Field(default_factory=dict)
     residual: Residual | None = None
+    # Of the benchmark alone, never of a deployment: how much lies in its cache, its host's floor.
+    benchmark: dict[str, float] = Field(default_factory=dict)
+    masked_frac: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     conflicts: tuple[str, ...] = ()
     note: str = ""
 

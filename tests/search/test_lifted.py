@@ -88,13 +88,17 @@ def test_the_best_of_formats_bounds_them_where_their_kernels_were_fitted_apart(
     quick = {**PRODUCT, "compute_frac": 0.3, "kernel_s": 1e-7, "serial_power": 0.1}
     slow = {**PRODUCT, "compute_frac": 0.9, "kernel_s": 3e-5, "serial_s": 4e-5, "unit_s": 1e-7}
     cache = {**ATTENTION, "kernel_s": 1e-7, "bandwidth_frac": 0.3}
+    # A long split and packed heads are worth most where these cost most.
+    split = {**ATTENTION, "split_s": 4e-4, "split_rows": 1e5, "tile_rows": 2000.0}
     data = document(
         one_set("gemm", "bf16", slow),
         one_set("gemm", "fp8_block", quick),
         one_set("moe", "mxfp4_bf16", {**slow, "slot_s": 1e-6}),
         one_set("moe", "bf16", quick),
-        one_set("gqa_decode", "fp8", cache),
-        one_set("gqa_prefill", "fp8", {**cache, "compute_frac": 0.2}),
+        one_set("gqa_decode", "fp8", {**cache, "split_s": 4e-4, "split_rows": 1.0}),
+        one_set("gqa_decode", "bf16", split),
+        one_set("gqa_prefill", "fp8", {**cache, "compute_frac": 0.2, "packing_frac": 1e-3}),
+        one_set("gqa_prefill", "bf16", {**split, "packing_frac": 1.0}),
     )
     own = f"engine: {{name: vllm, kernels: {written(tmp_path, data)}}}"
     text = STUDY.replace("engine: vllm", own).replace("MODEL", "gpt-oss-120b")

@@ -125,7 +125,8 @@ def test_mean_gaps_of_a_simulated_replica(row_s: float, prompt_s: float, batch: 
     d = Decoding(at.batch, at.step_s, at.row_s, 1.0, 0.0, 1.0)
     # Nothing is behind a request but what came in its prompt's own step.
     here = Held(light, first, second, light * at.cycle_s)
-    tail = tpot_tail(d, outputs, rate, here, batch_variance(d, outputs, rate, here))
+    gap_s = d.step_s / (1.0 - here.light)
+    tail = tpot_tail(d, outputs, rate, here, batch_variance(d, outputs, rate, here), gap_s)
     seen = np.concatenate([played(law, rate, seed) for seed in range(2)])
     mean = float(mean_of(tail)[0])
     assert mean == pytest.approx(seen.mean(), rel=0.03)
