@@ -9,7 +9,7 @@ from dse.arch.types import ModelArch
 from dse.lower.deployed import deployed_laws
 from dse.lower.laws import Laws
 from dse.spec.choice import NONE
-from dse.spec.deployments import DeploymentFile, load_deployments, read_deployments
+from dse.spec.deployments import Base, DeploymentFile, load_deployments, read_deployments
 from dse.spec.engine import EngineSpec, load_engine
 from dse.spec.hardware import Hardware
 from dse.spec.kernels import KernelFile, load_kernels, read_kernels
@@ -75,16 +75,21 @@ def _deployments(study: Study, engine: EngineSpec) -> Loaded[DeploymentFile] | N
 def catalogue_laws(engine: EngineSpec, hardware: Hardware, arch: ModelArch) -> Laws:
     """The laws of an engine for a model on a target, with what the catalogue has fitted."""
     deployments = load_deployments(engine.name)
-    kernels = None
-    if deployments is None or deployments.spec.base == "kernels":
-        kernels = load_kernels(hardware.name, engine.name)
+    base = "kernels" if deployments is None else deployments.spec.base
+    found = deployments.spec if deployments is not None else None
     return deployed_laws(
-        engine,
-        hardware,
-        arch,
-        kernels=kernels.spec if kernels is not None else None,
-        deployments=deployments.spec if deployments is not None else None,
+        engine, hardware, arch, kernels=_kernels(engine, hardware, base), deployments=found
     )
+
+
+def undeployed_laws(engine: EngineSpec, hardware: Hardware, arch: ModelArch, base: Base) -> Laws:
+    """What a fit of deployments is made on: the engine's priors, or the catalogue's kernels."""
+    return deployed_laws(engine, hardware, arch, kernels=_kernels(engine, hardware, base))
+
+
+def _kernels(engine: EngineSpec, hardware: Hardware, base: Base) -> KernelFile | None:
+    found = load_kernels(hardware.name, engine.name) if base == "kernels" else None
+    return found.spec if found is not None else None
 
 
 def laws_of(study: Study, engine: EngineSpec, arch: ModelArch, fitted: Fitted) -> dict[str, Laws]:
@@ -115,7 +120,7 @@ def fit_warnings(study: Study, engine: EngineSpec, fitted: Fitted) -> Iterator[s
     if found.engine != engine.name:
         yield f"{own} was fitted to {found.engine}; the study's engine is {engine.name}"
     on_kernels = any(one is not None for one in fitted.kernels.values())
-    if on_kernels != (found.base == "kernels"):
+    if study.engine.kernels is not None and on_kernels != (found.base == "kernels"):
         used = "fitted kernels" if on_kernels else "priors"
         yield f"{own} was fitted on {found.base}; the study's kernels run on {used}"
 
