@@ -12,7 +12,7 @@ from dse.spec.choice import NONE
 from dse.spec.deployments import Base, DeploymentFile, load_deployments, read_deployments
 from dse.spec.engine import EngineSpec, load_engine
 from dse.spec.hardware import Hardware
-from dse.spec.kernels import KernelFile, load_kernels, read_kernels
+from dse.spec.kernels import KernelFile, kernels_for, read_kernels
 from dse.spec.load import Loaded
 from dse.spec.study import Study
 
@@ -48,12 +48,16 @@ def fitted_to(study: Study, engine: EngineSpec) -> Fitted:
     whether the catalogue's kernels are used; where the study states kernels, or none, a fit that
     was made on something else is left out.
     """
-    chips = {chip.name for target in study.targets() for chip in (target.prefill, target.decode)}
+    chips = {
+        chip.name: chip for target in study.targets() for chip in (target.prefill, target.decode)
+    }
     deployments = _deployments(study, engine)
     own = study.engine.kernels
     if own is None:
         wanted = deployments is None or deployments.spec.base == "kernels"
-        kernels = {name: load_kernels(name, engine.name) if wanted else None for name in chips}
+        kernels = {
+            name: kernels_for(chip, engine.name) if wanted else None for name, chip in chips.items()
+        }
     elif own == NONE:
         kernels = dict.fromkeys(chips)
     else:
@@ -88,7 +92,7 @@ def undeployed_laws(engine: EngineSpec, hardware: Hardware, arch: ModelArch, bas
 
 
 def _kernels(engine: EngineSpec, hardware: Hardware, base: Base) -> KernelFile | None:
-    found = load_kernels(hardware.name, engine.name) if base == "kernels" else None
+    found = kernels_for(hardware, engine.name) if base == "kernels" else None
     return found.spec if found is not None else None
 
 
@@ -135,6 +139,8 @@ def _kernel_warnings(
         if found is None and own not in (None, NONE):
             of = read_kernels(str(own)).spec.target
             yield f"{own} has kernels of {of}: those of {name} run on priors"
+        if found is not None and own is None and found.spec.target != name:
+            yield f"{name} has no fitted kernels: those of {found.spec.target} stand in"
         if found is not None and version and version != found.spec.version:
             yield (
                 f"kernels of {found.spec.engine} on {name} were measured in version "
