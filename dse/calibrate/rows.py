@@ -4,7 +4,8 @@ Columns: id, mode (colocated or disaggregated), model, hardware, engine, engine_
 weight_precision (bf16 fp8 fp4 int4 int8), isl_tokens, osl_tokens, length_fraction_mean (mean length
 over the nominal one), concurrency (clients of the whole deployment), n_accelerators; colocated:
 accelerators_per_replica, attention_tp, attention_dp, moe_ep; disaggregated: the same per worker
-with prefix prefill_ and decode_, and *_workers; mtp_draft_tokens, decode_slots (may be empty);
+with prefix prefill_ and decode_, and *_workers; mtp_draft_tokens, decode_slots (of all decode
+workers together, may be empty);
 ttft_mean_s, tpot_mean_s (seconds; may be empty: then there is nothing to compare).
 """
 
