@@ -68,7 +68,7 @@ def _of_every_engine(
     found: list[Prediction] = []
     for name, own in by_engine.items():
         try:
-            of = refit(own, "kernels", progress)
+            of = refit(own, "priors", progress)
         except DseError as error:
             raise DseError(f"rows of {name}: {error}") from None
         for seed in seeds:

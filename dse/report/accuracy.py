@@ -96,7 +96,7 @@ def by_what_was_seen(rows: Sequence[Row]) -> dict[str, list[Prediction]]:
     for row in rows:
         by_engine.setdefault(row.engine.partition("@")[0], []).append(row)
     for own in by_engine.values():
-        fitted = refit(own, "kernels")
+        fitted = refit(own, "priors")
         for name, split in SEEN.items():
             if split is None:
                 found[name] += predict(

@@ -79,7 +79,7 @@ def from_priors(
     engine: str,
     source: str,
     *,
-    base: Base = "kernels",
+    base: Base = "priors",
     seeds: Sequence[int] = (0,),
     splits: Sequence[str] = tuple(SPLITS),
     progress: Progress | None = None,
