@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "simulate": ("dse.cli.simulate", "simulate"),
     "validate": ("dse.cli.validate", "validate"),
     "rows": ("dse.cli.rows", "rows"),
+    "profile": ("dse.cli.profile", "profile"),
     "workload": ("dse.cli.workload", "workload"),
     "list": ("dse.cli.list", "list_names"),
     "show": ("dse.cli.show", "show"),

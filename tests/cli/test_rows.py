@@ -49,7 +49,9 @@ def test_document(run: Run, result: Path) -> None:
 
 def test_a_study_and_a_design(run: Run, tmp_path: Path, result: Path) -> None:
     design = tmp_path / "design.yaml"
-    design.write_text("attention_tp: 2\nmax_batch: 32\nkv_dtype: fp8\nreplicas: 1\nchunk_tokens: 8192\n")
+    design.write_text(
+        "attention_tp: 2\nmax_batch: 32\nkv_dtype: fp8\nreplicas: 1\nchunk_tokens: 8192\n"
+    )
     study = ("--study", "quickstart", "--set", "model=Llama-3.1-8B")
     ran = run("rows", result, *study, "--design", design, "--json")
     assert ran.code == 0, ran.err
