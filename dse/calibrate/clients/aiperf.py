@@ -40,8 +40,11 @@ def read_genai_perf(node: Node) -> list[Measured]:
     config = node.child("input_config")
     model = _first_name(config.data.get("model_names")) or config.text("formatted_model_name")
     model = model or _first_name(config.data.get("model"))
-    stimulus = config.child("perf_analyzer").child("stimulus")
-    load = _flat_load(stimulus) or _flat_load(config) or Load("burst")
+    analyzer = config.child("perf_analyzer")
+    if analyzer.text("stimulus") in _TRACE:
+        load = Load("trace")
+    else:
+        load = _flat_load(analyzer.child("stimulus")) or _flat_load(config) or Load("burst")
     notes = ["genai-perf leaves failed requests out and does not count them"]
     return [_measured(node, "genai-perf", model, load, 0, notes)]
 
@@ -168,7 +171,8 @@ def _first_name(value: Any) -> str:
 
 AIPERF: Final = Client(
     "aiperf",
-    ("request_latency", "inter_token_latency", "input_config", "aiperf_version"),
+    # Its first versions do not say who they are, but that they were not cancelled.
+    ("request_latency", "inter_token_latency", "input_config", "was_cancelled"),
     read_aiperf,
 )
 GENAI_PERF: Final = Client(

@@ -1,7 +1,7 @@
 """guidellm (`benchmarks.json`): several benchmarks a file, TTFT and ITL in ms, latency in seconds.
 
 Its time per output token is not the TPOT of rows: (last token - start) / output tokens contains
-TTFT; first versions had (last token - first token) / output tokens. Its inter-token latency is
+TTFT; up to 0.3 it was (last token - first token) / output tokens. Its inter-token latency is
 (last token - first token) / (output tokens - 1) in all and is what is taken. Its summaries of both
 weight a request by its tokens; where the file holds the requests the mean over them is formed.
 """

@@ -40,6 +40,8 @@ class Lengths:
 class Measured:
     """What a client measured: seconds, tokens, requests.
 
+    `engine_version` and `accelerators` (of one replica) are what the server said of itself.
+
     TTFT: from sending a request to its first token; TPOT: (E2E - TTFT) / (output tokens - 1), E2E
     to the last token. Both are means, over what `tpot_mean_over` says; None is not measured.
     """
@@ -59,6 +61,8 @@ class Measured:
     tpot_mean_over: str = PER_REQUEST
     requests_per_s: float | None = None
     e2e_mean_s: float | None = None
+    engine_version: str = ""
+    accelerators: int | None = None
     notes: tuple[str, ...] = ()
 
     @property

@@ -10,7 +10,7 @@ from typing import Final
 
 from dse.calibrate.clients.measured import MS, Client, Lengths, Load, Measured, require
 from dse.calibrate.clients.source import Node
-from dse.calibrate.clients.vllm import load_of
+from dse.calibrate.clients.vllm import load_of, spread_of
 
 # By how much the tokens of the text that came back may differ from those asked for.
 _RETOKENIZED_FRAC: Final = 0.05
@@ -22,33 +22,42 @@ def read(node: Node) -> list[Measured]:
     total_in, total_out = node.number("total_input_tokens"), node.number("total_output_tokens")
     ttft, tpot = node.number("mean_ttft_ms", scale=MS), node.number("mean_tpot_ms", scale=MS)
     require(node)
-    asked = node.optional("num_prompts")
-    osl = total_out / completed
+    asked = _sent(node)
     load = load_of(node, completed if asked is None else asked)
+    server = node.child("server_info")
     return [
         Measured(
             source=node.file,
             client="sglang bench_serving",
-            model=node.text("model_id") or node.text("model") or _served(node),
+            model=server.text("served_model_name") or server.text("model_path"),
             load=load,
             completed=int(completed),
             failed=int(max((asked or 0.0) - completed, 0.0)),
-            isl=Lengths(total_in / completed),
-            osl=Lengths(osl),
+            isl=Lengths(total_in / completed, spread_of(node.data.get("input_lens"))),
+            osl=Lengths(total_out / completed, spread_of(node.data.get("output_lens"))),
             ttft_mean_s=ttft,
             tpot_mean_s=tpot,
             ttft_median_s=node.optional("median_ttft_ms", scale=MS),
             tpot_median_s=node.optional("median_tpot_ms", scale=MS),
             requests_per_s=node.optional("request_throughput"),
             e2e_mean_s=node.optional("mean_e2e_latency_ms", scale=MS),
+            engine_version=server.text("version"),
+            accelerators=_accelerators(server),
             notes=tuple(_notes(node, total_out, asked, load)),
         )
     ]
 
 
-def _served(node: Node) -> str:
-    server = node.child("server_info")
-    return server.text("served_model_name") or server.text("model_path")
+def _sent(node: Node) -> float | None:
+    """Requests that were sent: only a detailed file (`--output-details`) tells."""
+    errors = node.data.get("errors")
+    return float(len(errors)) if isinstance(errors, list) else None
+
+
+def _accelerators(server: Node) -> int | None:
+    """Of one replica, as the server says: its tensor parallelism counts attention's data ranks."""
+    tp, pp = server.optional("tp_size"), server.optional("pp_size") or 1.0
+    return None if tp is None else int(tp * pp)
 
 
 def _notes(node: Node, total_out: float, asked: float | None, load: Load) -> list[str]:

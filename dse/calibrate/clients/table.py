@@ -71,7 +71,9 @@ def table_of(runs: Sequence[Measured], where: Deployed) -> Table:
         if reason:
             table.refused.append({"id": name, "source": run.source, "reason": reason})
             continue
-        table.rows.append({"id": name, **where.columns, **_measured(run)})
+        version = where.columns["engine_version"] or run.engine_version
+        columns = {**where.columns, "engine_version": version}
+        table.rows.append({"id": name, **columns, **_measured(run)})
         table.notes += [f"{name}: {note}" for note in [*run.notes, *_remarks(run, where)]]
     return table
 
@@ -152,6 +154,15 @@ def _remarks(run: Measured, where: Deployed) -> list[str]:
         found.append(f"{run.failed} of {run.completed + run.failed} requests failed")
     if run.model and not _same_model(run.model, where.model):
         found.append(f"the client asked for {run.model!r}; the row says {where.model}, as given")
+    own = where.columns.get("accelerators_per_replica")
+    if run.accelerators is not None and own is not None and run.accelerators != own:
+        found.append(
+            f"the server says that a replica has {run.accelerators} accelerators; the row says "
+            f"{own}"
+        )
+    version = where.columns["engine_version"]
+    if run.engine_version and version and run.engine_version != version:
+        found.append(f"the server says {run.engine_version}; the row says {version}, as given")
     spreads = [s for s in (run.isl.cv, run.osl.cv) if s is not None]
     if max(spreads, default=0.0) > _ALIKE_CV and _length_fraction(run) == 1.0:
         spread = " and ".join(f"{s:.0%}" for s in spreads)

@@ -34,8 +34,8 @@ def read(node: Node) -> list[Measured]:
             load=load,
             completed=int(completed),
             failed=int(failed),
-            isl=Lengths(total_in / completed, _cv(node.data.get("input_lens"))),
-            osl=Lengths(total_out / completed, _cv(node.data.get("output_lens"))),
+            isl=Lengths(total_in / completed, spread_of(node.data.get("input_lens"))),
+            osl=Lengths(total_out / completed, spread_of(node.data.get("output_lens"))),
             ttft_mean_s=ttft,
             tpot_mean_s=tpot,
             ttft_median_s=node.optional("median_ttft_ms", scale=MS),
@@ -81,7 +81,7 @@ def _notes(node: Node, load: Load) -> list[str]:
     return notes
 
 
-def _cv(lengths: Any) -> float | None:
+def spread_of(lengths: Any) -> float | None:
     """Spread over mean of the lengths of requests that did not fail."""
     if not isinstance(lengths, Sequence) or isinstance(lengths, str):
         return None

@@ -55,7 +55,7 @@ def vllm(**changed: Any) -> dict[str, Any]:
 
 
 def sglang(**changed: Any) -> dict[str, Any]:
-    """The keys of SGLang's bench_serving (its source, 2026); its rate is Infinity without one."""
+    """The keys of SGLang 0.5.23's bench_serving; its rate is Infinity without one."""
     return {
         "backend": "sglang",
         "dataset_name": "random",
@@ -64,6 +64,7 @@ def sglang(**changed: Any) -> dict[str, Any]:
         "random_input_len": 1024,
         "random_output_len": 256,
         "random_range_ratio": 1.0,
+        "server_info": {"model_path": "Qwen/Qwen3-32B", "version": "0.5.23", "tp_size": 2},
         "duration": 50.0,
         "completed": 80,
         "total_input_tokens": 81920,
@@ -82,7 +83,7 @@ def sglang(**changed: Any) -> dict[str, Any]:
 
 
 def genai_perf(**changed: Any) -> dict[str, Any]:
-    """The keys of `profile_export_genai_perf.json` (its source, 2025)."""
+    """The keys of `profile_export_genai_perf.json` of genai-perf 0.0.16."""
 
     def metric(unit: str, mean: float, **more: float) -> dict[str, Any]:
         return {"unit": unit, "avg": mean, "p50": mean, "std": 0.0, **more}

@@ -85,6 +85,20 @@ def test_sglang_lines_are_a_run_each(tmp_path: Path) -> None:
     assert (open_.load.kind, open_.load.rate_per_s) == ("open", 4.0)
     assert closed.ttft_mean_s == pytest.approx(0.090)
     assert closed.in_flight_mean == pytest.approx(1.6 * 4.9)  # the client says 7.84
+    assert (closed.model, closed.engine_version) == ("Qwen/Qwen3-32B", "0.5.23")
+    assert closed.accelerators == 2
+
+
+def test_a_detailed_sglang_file_tells_failures_and_spreads(tmp_path: Path) -> None:
+    plain = _one(tmp_path, results.sglang())
+    assert any("failures are unknown" in note for note in plain.notes)
+    detailed = results.sglang(
+        errors=[""] * 80 + ["reset"] * 3, input_lens=[900, 1148] * 40, output_lens=[256] * 83
+    )
+    run = _one(tmp_path, detailed)
+    assert (run.failed, run.osl.cv) == (3, 0.0)
+    assert run.isl.cv == pytest.approx(124 / 1024)
+    assert not run.notes
 
 
 def test_sglang_says_where_its_token_counts_disagree(tmp_path: Path) -> None:
@@ -127,8 +141,10 @@ def test_older_aiperf_says_its_load_elsewhere(tmp_path: Path) -> None:
         "loadgen": {"concurrency": 16},
     }
     document["error_request_count"] = {"unit": "requests", "avg": 2.0}
+    del document["aiperf_version"], document["schema_version"]
     run = _one(tmp_path, document)
-    assert (run.model, run.load.concurrency, run.failed) == ("Qwen3-32B", 16, 2)
+    assert (run.client, run.model) == ("aiperf", "Qwen3-32B")
+    assert (run.load.concurrency, run.failed) == (16, 2)
 
 
 def test_the_unit_beside_a_latency_counts(tmp_path: Path) -> None:
@@ -146,6 +162,8 @@ def test_genai_perf(tmp_path: Path) -> None:
     assert run.tpot_mean_s == pytest.approx(0.015)
     flat = results.genai_perf(input_config={"model": ["m"], "request_rate": 3.0})
     assert _one(tmp_path, flat).load.rate_per_s == 3.0
+    replayed = results.genai_perf(input_config={"perf_analyzer": {"stimulus": "fixed_schedule"}})
+    assert _one(tmp_path, replayed).load.kind == "trace"
 
 
 def test_a_run_that_did_not_stream_has_no_first_token(tmp_path: Path) -> None:

@@ -68,6 +68,13 @@ def test_rows_are_what_validate_reads(tmp_path: Path) -> None:
     assert (first.ttft_mean_s, first.tpot_mean_s, first.decode_slots) == (0.1, 0.02, 64)
 
 
+def test_the_servers_own_version_fills_in() -> None:
+    where = deployed(_study(), None, slots_given=False)
+    where.columns["engine_version"] = ""
+    (row,) = table_of([replace(RUN, engine_version="0.9.0")], where).rows
+    assert row["engine_version"] == "0.9.0"
+
+
 def test_a_batch_limit_that_nobody_gave_is_no_column() -> None:
     assert "decode_slots" not in deployed(_study(), None, slots_given=False).columns
 
@@ -130,6 +137,8 @@ def test_runs_that_are_no_rows(changed: dict[str, Any], reason: str) -> None:
         ({"failed": 2}, "2 of 82 requests failed"),
         ({"model": "meta-llama/Llama-2-7b"}, "asked for 'meta-llama/Llama-2-7b'"),
         ({"completed": 16}, "16 requests of 8 clients"),
+        ({"accelerators": 8}, "a replica has 8 accelerators; the row says 2"),
+        ({"engine_version": "0.9.0"}, "the server says 0.9.0; the row says 0.11.0"),
         ({"requests_per_s": 0.5}, "2.6 requests in flight on average, of 8"),
         ({"tpot_mean_over": PER_TOKEN}, "TPOT is a mean over tokens"),
         ({"ttft_median_s": 0.05}, "mean TTFT is 2.00 of its median"),
