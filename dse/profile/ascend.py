@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Final
 
 from dse.profile.call import Call, Counters, Profile, Tensor
@@ -105,18 +106,23 @@ def _whole(table: Table, row: Row, names: Sequence[str], parts: Sequence[str]) -
 
 def _tensors(row: Row, side: str) -> tuple[Tensor, ...]:
     """Tensors of one side; scalars and absent ones, written as nothing, are left out."""
-    columns = [f"{side} Shapes", f"{side} Data Types", f"{side} Formats"]
-    shapes, dtypes, layouts = (
-        row.text(name).strip('"').split(";") if name in row.table.places else [] for name in columns
+    columns = (f"{side} Shapes", f"{side} Data Types", f"{side} Formats")
+    return _read_tensors(
+        *(row.text(name if name in row.table.places else None) for name in columns)
     )
+
+
+@lru_cache(maxsize=4096)  # a profile repeats a few shapes thousands of times
+def _read_tensors(shapes: str, dtypes: str, layouts: str) -> tuple[Tensor, ...]:
+    names, formats = dtypes.split(";"), layouts.split(";")
     found = []
-    for i, text in enumerate(shapes):
+    for i, text in enumerate(shapes.strip('"').split(";")):
         lengths = [part.strip() for part in text.split(",")]
         if not all(part.isdecimal() and len(part) < 16 for part in lengths):
             continue
-        dtype = _plain(dtypes[i]) if i < len(dtypes) else ""
-        layout = layouts[i].strip().removeprefix("FORMAT_") if i < len(layouts) else "ND"
-        found.append(Tensor(tuple(int(part) for part in lengths), dtype, layout))
+        dtype = _plain(names[i]) if i < len(names) else ""
+        layout = formats[i].strip().removeprefix("FORMAT_") if i < len(formats) else ""
+        found.append(Tensor(tuple(int(part) for part in lengths), dtype, layout or "ND"))
     return tuple(found)
 
 

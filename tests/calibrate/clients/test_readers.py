@@ -194,7 +194,9 @@ def test_guidellm_without_requests_has_a_mean_over_tokens(tmp_path: Path) -> Non
     assert longer.tpot_mean_over == PER_REQUEST
     assert longer.tpot_mean_s == pytest.approx(0.01156, abs=1e-5)
     del document["benchmarks"][0]["requests"]
-    assert _one(tmp_path, document).tpot_mean_over == PER_TOKEN
+    summary = _one(tmp_path, document)
+    assert summary.tpot_mean_over == PER_TOKEN
+    assert summary.tpot_mean_s == pytest.approx(0.01056, abs=1e-5)
 
 
 def test_an_older_guidellm_keeps_its_strategy_elsewhere(tmp_path: Path) -> None:
