@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +15,8 @@ _STREAMING: Final = frozenset(
 # Of what moves data, those that read all that they are handed; a slice or a gather does not.
 _MOVES_ALL: Final = ("cast", "transpose", "transdata", "tensormove", "viewcopy")
 _FRACTAL: Final = 32  # tiled layouts pad rows and columns up to this
-_GEMM: Final = ("matmul", "gemm", "mm", "linear")
+_GEMM: Final = ("matmul", "gemm", "mm", "linear", "nvjet", "cutlass")
+_RESULT_BYTES: Final = 2.0  # of an element, where a profiler records no results
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,14 @@ def work_of(call: Call, kind: str) -> Work:
     """
     total = _bytes(call)
     if kind in ("product", "experts"):
-        found = product_of(call, grouped=kind == "experts")
-        if found is not None:
-            return Work(call.counters.flops or found.flops, total, found.dtype, found)
-        return Work(call.counters.flops)
+        # What adds up the parts of a split product has its shapes, not its flops.
+        parts = "reduce" in call.kind.lower()
+        found = None if parts else product_of(call, grouped=kind == "experts")
+        if found is None:
+            return Work(call.counters.flops)
+        if total is None and not call.outputs:
+            total = _bytes_of(call.inputs, _RESULT_BYTES * found.batch * found.m * found.n)
+        return Work(call.counters.flops or found.flops, total, found.dtype, found)
     moves = kind == "data movement" and call.kind.lower().startswith(_MOVES_ALL)
     if (kind in _STREAMING or moves) and call.outputs:
         return Work(None, total)
@@ -121,10 +127,14 @@ def _grouped(first: Tensor, second: Tensor, result: Tensor | None, dtype: str) -
 
 
 def _bytes(call: Call) -> float | None:
-    """Bytes of all tensors, where their formats are known."""
-    sizes = [tensor.n_bytes for tensor in (*call.inputs, *call.outputs)]
+    """Bytes of all tensors; None without results, or with formats that are not known."""
+    return _bytes_of((*call.inputs, *call.outputs), 0.0) if call.outputs else None
+
+
+def _bytes_of(tensors: Sequence[Tensor], more: float) -> float | None:
+    sizes = [tensor.n_bytes for tensor in tensors]
     known = [size for size in sizes if size is not None]
-    return math.fsum(known) if known and len(known) == len(sizes) and call.outputs else None
+    return math.fsum([*known, more]) if len(known) == len(sizes) else None
 
 
 def is_dense_product(call: Call) -> bool:

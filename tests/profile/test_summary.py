@@ -95,6 +95,15 @@ def test_shapes_that_contradict_each_other_are_no_product(call: Call) -> None:
     assert work_of(call, "product").flops is None
 
 
+def test_results_that_no_profiler_recorded_are_16_bit() -> None:
+    call = _call((8, 32), (32, 16), kind="nvjet_tst_64x8")
+    work = work_of(call, "product")
+    assert work.bytes == 2 * (8 * 32 + 32 * 16 + 8 * 16)
+    assert work.flops == 2 * 8 * 16 * 32
+    parts = work_of(replace(call, kind="cublasLt::splitKreduce_kernel"), "product")
+    assert (parts.flops, parts.product) == (None, None)
+
+
 def test_bytes_of_streams_and_of_formats_that_nobody_knows() -> None:
     add = _call((512, 4), (512, 4), out=(512, 4), kind="Add", name="Add")
     assert work_of(add, "elementwise") == Work(None, 3 * 2 * 512 * 4)
