@@ -129,6 +129,7 @@ def _deployed(values: dict[str, Any], asked: str) -> Deployed:
         values = {**values, "isl": 1.0, "osl": 2.0}
         if values["model"] is None and _is_known(asked):
             values["model"] = asked
+        _require_deployment(values, asked)
     request = request_of(values)
     study = study_spec(request)
     if len(study.model) > 1:
@@ -138,6 +139,17 @@ def _deployed(values: dict[str, Any], asked: str) -> Deployed:
     space = fixed_space(study.space, request.design or {})
     study = study.model_copy(update={"space": space})
     return deployed(study, request.target, slots_given=slots)
+
+
+def _require_deployment(values: dict[str, Any], asked: str) -> None:
+    """Refuse what is missing in words of this command."""
+    if values["design"] is not None:
+        raise DseError("--design needs the study that the design belongs to: --study STUDY")
+    missing = [f"--{name}" for name in ("model", "hardware") if values[name] is None]
+    if missing:
+        known = f"; the client asked for {asked!r}, a name that only its server knows"
+        hint = known if asked and values["model"] is None else ""
+        raise DseError(f"missing: {', '.join(missing)} (or --study STUDY --design FILE){hint}")
 
 
 def _is_known(model: str) -> bool:

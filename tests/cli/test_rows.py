@@ -47,6 +47,14 @@ def test_document(run: Run, result: Path) -> None:
     assert document["written"] is None
 
 
+def test_a_name_that_only_the_server_knows(run: Run, result: Path) -> None:
+    result.write_text(json.dumps(results.vllm(model_id="m")))
+    ran = run("rows", result, *FLAGS)
+    assert ran.code == 2
+    assert "missing: --model" in ran.err
+    assert "the client asked for 'm'" in ran.err
+
+
 def test_a_study_and_a_design(run: Run, tmp_path: Path, result: Path) -> None:
     design = tmp_path / "design.yaml"
     design.write_text(
@@ -86,7 +94,8 @@ def test_a_faulty_file_leaves_the_old_rows(run: Run, tmp_path: Path, result: Pat
     ("arguments", "said"),
     [
         (("--hardware", "h201-sxm"), "h200-sxm"),
-        ((), "--hardware"),
+        ((), "missing: --hardware (or --study STUDY --design FILE)"),
+        (("--design", "x.json", "--hardware", "h200-sxm"), "--study STUDY"),
         (("--hardware", "h200-sxm", "--pp", "2"), "no pipeline stages"),
         (("--study", "quickstart", "--tp", "2"), "change a study with --set"),
         (("--study", "quickstart"), "several models"),
