@@ -34,8 +34,8 @@ class Deployed:
 def deployed(study: Study, target: str | None, *, slots_given: bool) -> Deployed:
     """The deployment of a study whose space holds one design.
 
-    The batch limit becomes decode_slots where it was given, not defaulted. Raises DseError for a
-    design that a row cannot hold: pipeline stages, or two targets.
+    The batch limit, times the workers that decode, becomes decode_slots where it was given, not
+    defaulted. Raises DseError for a design that a row cannot hold: pipeline stages, two targets.
     """
     chosen = _target(study, target)
     space = study.space
@@ -57,7 +57,8 @@ def deployed(study: Study, target: str | None, *, slots_given: bool) -> Deployed
     columns["weight_precision"] = weight if weight == "checkpoint" else precision_of(arch, weight)
     columns["kv_precision"] = str(axes["kv_dtype"][0])
     if slots_given:
-        columns["decode_slots"] = axes["max_batch"][0]
+        each = axes["workers" if disaggregated else "replicas"][0]
+        columns["decode_slots"] = int(axes["max_batch"][0]) * int(each)
     notes = [
         f"{name}: {axes[name][0]} has no column; rows are predicted with {value}"
         for name, value in _ASSUMED.items()

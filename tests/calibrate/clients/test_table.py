@@ -65,7 +65,7 @@ def test_rows_are_what_validate_reads(tmp_path: Path) -> None:
     assert (first.model, first.engine_version) == ("Qwen3-32B", "0.11.0")
     assert (first.accelerators, first.pools()["both"].workers) == (4, 2)
     assert (first.isl, first.osl, first.concurrency, second.concurrency) == (1024, 256, 8, 16)
-    assert (first.ttft_mean_s, first.tpot_mean_s, first.decode_slots) == (0.1, 0.02, 64)
+    assert (first.ttft_mean_s, first.tpot_mean_s, first.decode_slots) == (0.1, 0.02, 128)
 
 
 def test_the_servers_own_version_fills_in() -> None:
@@ -83,12 +83,12 @@ def test_two_pools() -> None:
     space = {
         "mode": "disaggregated",
         "prefill": {"workers": 2, "attention_tp": 2},
-        "decode": {"attention_tp": 4, "attention_dp": 2, "max_batch": 32},
+        "decode": {"workers": 3, "attention_tp": 4, "attention_dp": 2, "max_batch": 32},
     }
     columns = deployed(_study(**space), None, slots_given=True).columns
-    assert columns["n_accelerators"] == 2 * 2 + 8
+    assert columns["n_accelerators"] == 2 * 2 + 3 * 8
     assert (columns["prefill_workers"], columns["decode_attention_dp"]) == (2, 2)
-    assert columns["decode_slots"] == 32
+    assert columns["decode_slots"] == 96
     table = table_of([RUN], deployed(_study(**space), None, slots_given=False))
     assert table.rows[0]["mode"] == "disaggregated"
 
