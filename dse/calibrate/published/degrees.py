@@ -115,8 +115,14 @@ def deployment_split(text: str) -> Split:
         numbers = {key: int(v) for key, v in re.findall(r"(tp|dp|ep|pp|slots) ?(\d+)", rest)}
         if "tp" not in numbers or "dp" not in numbers:
             raise DseError(f"no degrees in the deployment {text!r:.70}")
-        slots = numbers.pop("slots", None)
-        one = Degrees(**numbers, replicas=int(count), slots=slots)
+        one = Degrees(
+            tp=numbers["tp"],
+            dp=numbers["dp"],
+            ep=numbers.get("ep", 1),
+            pp=numbers.get("pp", 1),
+            replicas=int(count),
+            slots=numbers.get("slots"),
+        )
         if one.accelerators != int(dies):
             raise DseError(f"{one.accelerators} ranks on {dies} dies in {text!r:.70}")
         pools[name] = one

@@ -63,7 +63,9 @@ def translate(case: Case, beside: Companions) -> Translation:
     if "refused" in own:
         raise DseError(own["refused"])
     assumed = [own.pop("assumed")] if "assumed" in own else []
-    words = {key: own.pop(key) for key in ("parallelism", "precision") if key in own}
+    words: dict[str, Any] = {
+        key: own.pop(key) for key in ("parallelism", "precision") if key in own
+    }
     case = case.model_copy(update=words)
     device = device_of(case)
     if device.note:
