@@ -33,6 +33,7 @@ from dse.errors import DseError
 _CHUNK_TOKENS: Final = 8192
 _SLOTS_OF_A_RANK: Final = 2048  # the default of TensorRT-LLM, where a source states none
 _MANY_WORKERS: Final = 4096
+_SMALL_CHUNK_TOKENS: Final = 256
 _FAST_LINK: Final = "10 TB/s"
 _SHORT_OSL: Final = 256
 
@@ -188,7 +189,8 @@ def _filled_prefill(case: Case, split: Split, assumed: list[str]) -> dict[str, A
             "mode": "disaggregated",
             **_pool(workers, chunk_tokens=int(chunk or _CHUNK_TOKENS)),
             "max_batch": _SLOTS_OF_A_RANK * workers.dp,
-            "decode": {"workers": _MANY_WORKERS},
+            # Small enough to take no memory: it is not what was measured.
+            "decode": {"workers": _MANY_WORKERS, "max_batch": workers.dp},
         },
         "link": {"fabric": "scale_out", "bandwidth_bytes_per_s": _FAST_LINK},
     }
@@ -208,7 +210,7 @@ def _filled_decode(case: Case, split: Split, device: Device, assumed: list[str])
         "space": {
             "mode": "disaggregated",
             **_pool(workers, max_batch=slots),
-            "prefill": {"workers": _MANY_WORKERS},
+            "prefill": {"workers": _MANY_WORKERS, "chunk_tokens": _SMALL_CHUNK_TOKENS},
         },
         "link": {"fabric": "scale_out", "bandwidth_bytes_per_s": _FAST_LINK},
     }
