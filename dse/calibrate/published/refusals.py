@@ -13,7 +13,6 @@ _BY_PHASE: Final = {
 _BY_QUANTITY: Final = {
     "kv_transfer_bandwidth": "a link alone, with no model's cache on it",
     "prefill_time_fit": "coefficients of a fit, not a measurement",
-    "itl_p99": "quantity not modelled for this source",
 }
 
 
@@ -24,7 +23,7 @@ def refusal_of(case: Case) -> str:
     for start, reason in _BY_PHASE.items():
         if case.phase.partition("-")[0] == start:
             return reason
-    if case.quantity in _BY_QUANTITY and case.quantity != "itl_p99":
+    if case.quantity in _BY_QUANTITY:
         return _BY_QUANTITY[case.quantity]
     if case.phase == "decode" and case.quantity == "iteration_time":
         return "the source does not state the context of the decoding requests"

@@ -41,12 +41,13 @@ def errors(found: list[Published], kind: str) -> list[float]:
 @pytest.mark.accuracy
 @pytest.mark.parametrize(
     ("kind", "n", "mean"),
+    # Reached, in percent: 18.2, 17.0, 19.2, 16.8, 3.5.
     [
-        ("output tokens/s", 13, 30.0),
-        ("prefill steps", 4, 25.0),
-        ("TTFT", 2, 22.0),
-        ("TPOT", 1, 22.0),
-        ("cache transfer", 2, 6.0),
+        ("output tokens/s", 13, 20.0),
+        ("prefill steps", 4, 19.0),
+        ("TTFT", 2, 21.0),
+        ("TPOT", 1, 18.5),
+        ("cache transfer", 2, 4.0),
     ],
 )
 def test_errors_are_no_larger_than_they_were(
