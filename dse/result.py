@@ -164,13 +164,16 @@ class Evaluation:
     inputs: list[InputFile] = field(default_factory=list)
     kernel_laws: dict[str, dict[str, str]] = field(default_factory=dict)  # by operator and dtype
     engine_fit: dict[str, str] = field(default_factory=dict)  # of the engine's own parameters
+    status: str = "steady"  # "unstable": more load comes than is served, latencies have no value
     find_intervals: Callable[[], dict[str, Any]] = field(default=dict, repr=False, compare=False)
     find_doubts: Callable[[], list[Doubt]] = field(default=list, repr=False, compare=False)
 
     @cached_property
     def intervals(self) -> dict[str, Any]:
         """Between which values measurements should lie; asked for, a goodput is searched twice."""
-        return self.find_intervals()
+        found = self.find_intervals()
+        known = {name: v for name, v in found.get("metrics", {}).items() if name in self.metrics}
+        return {**found, "metrics": known} if found else found
 
     @cached_property
     def trust(self) -> list[Doubt]:
@@ -184,6 +187,7 @@ class Evaluation:
             "study": self.study.study,
             "hardware": self.hardware,
             "feasible": self.feasible,
+            "status": self.status,
             "reasons": list(self.reasons),
             "design": self.design,
             "metrics": self.metrics,

@@ -19,6 +19,7 @@ from dse.search.details import (
     memories,
     metrics_of,
     reason_of,
+    unsteady,
 )
 from dse.search.enumerate import SMALL, Progress
 from dse.search.exact import price_designs
@@ -106,14 +107,17 @@ def evaluate(
     reason = int(one.outcome.reason)
     refusals, notes = format_remarks(problem, 0)
     reasons = [] if reason == int(Reason.OK) else [reason_of(problem, one), *refusals]
+    endless = unsteady(one)
+    metrics = metrics_of(problem, one)
     return Evaluation(
         study=study,
         hardware=problem.target.name,
         feasible=reason == int(Reason.OK),
         reasons=reasons,
         design=whole,
-        metrics=metrics_of(problem, one),
-        absent=dict(problem.absent),
+        status="unstable" if endless else "steady",
+        metrics={name: value for name, value in metrics.items() if name not in endless},
+        absent={**problem.absent, **endless},
         breakdown=breakdown_of(one),
         memory=memories(problem, whole, one),
         bottlenecks=bottlenecks_of(one),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from dse.cost.attention import index_growth_bytes, kv_growth_bytes, kv_window_bytes
 from dse.cost.gemm import Fields, local_shape, stacked
 from dse.cost.moe import expert_weight_bytes
-from dse.cost.types import Engine, Layers, Model, Pool, Target
+from dse.cost.types import Engine, ExpertKind, Layers, Model, Pool, Target
 from dse.struct import Array, Scalar, struct, traced_once
 
 _LOGIT_BYTES = 4.0
@@ -41,8 +42,23 @@ def layer_weight_bytes(layers: Layers, pool: Pool) -> Array:
     field = Fields(layers.gemms, max(k.ndim, weight.ndim) - 1)
     total = jnp.sum(field.layers * field.in_layers * copies * k * n * weight, axis=0)
     for kind, routing in zip(layers.experts, pool.routing, strict=True):
-        total = total + kind.layers * routing.slots * expert_weight_bytes(kind, pool)
+        padded = expert_weight_bytes(kind, pool) * _padding(kind, pool)
+        total = total + kind.layers * routing.slots * padded
     return total
+
+
+def _padding(kind: ExpertKind, pool: Pool) -> Array:
+    """An expert's matrices as loaded over as published: both sides rounded up to a multiple."""
+    hidden, own = pool.formats.expert_multiples
+    share = kind.intermediate / pool.expert_tp
+    grown = _rounded(kind.hidden, hidden) * _rounded(share, own) / (kind.hidden * share)
+    return jax.lax.stop_gradient(grown)
+
+
+def _rounded(width: Scalar, multiple: Scalar) -> Array:
+    """Up to a whole multiple, less rounding errors; unchanged where the multiple is 1."""
+    up = jnp.ceil(width / multiple - 1e-4) * multiple
+    return jnp.where(jnp.asarray(multiple) > 1.0, up, width)
 
 
 def weight_bytes(model: Model, pool: Pool, engine: Engine) -> Array:

@@ -235,6 +235,8 @@ class Formats:
     index_row_bytes: tuple[Scalar, ...]
     supported: Scalar  # 1 where the target runs this combination
     draft: Formats | None  # of the draft layers, which checkpoints often keep wider
+    # What the width of an expert's rows and of its rank's share are padded to when loaded.
+    expert_multiples: tuple[Scalar, Scalar] = (1.0, 1.0)
 
     def with_laws(self, change: Callable[[str, Scalar], Scalar]) -> Formats:
         """The formats with each number of every law replaced by `change(name of field, number)`.

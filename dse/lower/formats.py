@@ -301,7 +301,22 @@ def _formats(
         index_row_bytes=tuple(_index_row_bytes(one, target) for one in attentions),
         supported=1.0,
         draft=None,
+        expert_multiples=_expert_multiples(parts, target),
     )
+
+
+def _expert_multiples(parts: dict[str, _PartFormat], target: Hardware) -> tuple[float, float]:
+    """What engines pad mxfp4 experts to on NVIDIA: (hidden width, a rank's intermediate width).
+
+    Where the chip multiplies in 4 bit, kernels need multiples of 256 and 256, elsewhere (Marlin) of
+    256 and 128: vllm 0.11 and later, quantization/mxfp4.py; SGLang pads likewise. gpt-oss' 2880 x
+    2880 grows by 9 % on Hopper.
+    """
+    expert = parts.get("expert")
+    if expert is None or expert.weight != "mxfp4" or target.vendor != "nvidia":
+        return 1.0, 1.0
+    narrow = any(dtype in target.peak_flops_per_s for dtype in _FOUR_BIT)
+    return (256.0, 256.0) if narrow else (256.0, 128.0)
 
 
 def _index_rate(target: Hardware) -> tuple[str, float]:

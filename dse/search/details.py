@@ -19,6 +19,7 @@ _LINK_TERMS = ("all_reduce", "dispatch", "combine", "pipeline")
 _RESOURCES = {"launch": "launch overhead", "host": "host", "draft": "draft layers"}
 # Figures beyond the named metrics that a table or a page shows.
 _FURTHER = ("longest_gap_s", "power_w", "price_usd_per_hour", "transfer_exposed_s", "accelerators")
+_WAITING = ("ttft_", "e2e_")
 _NEEDS = {"power_w": "energy_j_per_output_token", "price_usd_per_hour": "goodput_requests_per_usd"}
 
 
@@ -41,6 +42,19 @@ def metrics_of(problem: Problem, one: Priced) -> dict[str, float]:
     names = [name for name in METRICS if name in priced and name not in problem.absent]
     more = [name for name in _FURTHER if _NEEDS.get(name) not in problem.absent]
     return {name: float(priced[name]) for name in (*names, *more)}
+
+
+def unsteady(one: Priced) -> dict[str, str]:
+    """Latency -> why it has no value: more load comes than is served, so that waits never settle.
+
+    What a step takes stays finite; TTFT and the whole of a request grow with every request.
+    """
+    if int(one.outcome.reason) != Reason.SATURATED:
+        return {}
+    why = (
+        f"unstable: {describe(int(Reason.SATURATED), float(one.outcome.miss))}; waits never settle"
+    )
+    return {name: why for name in METRICS if name.startswith(_WAITING)}
 
 
 def reason_of(problem: Problem, one: Priced) -> str:

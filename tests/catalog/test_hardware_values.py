@@ -67,6 +67,7 @@ SIZES: dict[str, tuple[float, float, int, int, float | None]] = {
 USABLE: dict[str, float] = {
     "h100-sxm": 79.11 * GIB,
     "h200-sxm": 139.8 * GIB,
+    "h20": 97871 * MIB,
     "b200-sxm": 178.35 * GIB,
     "b300-sxm": 275040 * MIB,
     "gb200-nvl72": 189471 * MIB,

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from dse.arch import load_model
 from dse.arch.counts import draft_weight_bytes, weight_bytes_by_part
 from dse.arch.counts import weight_bytes as checkpoint_bytes
 from dse.cost.memory import activation_bytes, memory, request_caches, weight_bytes
+from dse.lower.formats import FormatChoice
 from tests.support import engine, formats, model, pool, replace, routed, target
 
 LLAMA = "Llama-3.1-8B"
+
+
+def unpadded(choice: FormatChoice) -> FormatChoice:
+    """The formats with experts stored as published."""
+    formats = replace(choice.formats, expert_multiples=(1.0, 1.0))
+    return dataclasses.replace(choice, formats=formats)
 
 
 def account(basis: str, **given: object):
@@ -85,7 +94,8 @@ def test_stages_split_layers_of_weights_and_cache() -> None:
 
 @pytest.mark.parametrize("name", ["DeepSeek-V3", "gpt-oss-120b", "DeepSeek-V4-Flash", LLAMA])
 def test_unsharded_weights_are_those_of_the_checkpoint(name: str) -> None:
-    served = routed(pool(formats(name, "b200-sxm")), model(name))
+    published = unpadded(formats(name, "b200-sxm"))
+    served = routed(pool(published), model(name))
     found = float(weight_bytes(model(name), served, engine("vllm", repack_frac=0.0)))
     assert found == pytest.approx(checkpoint_bytes(load_model(name)), rel=2e-3)
 
@@ -148,3 +158,31 @@ def test_an_ascend_die_has_half_of_the_package() -> None:
     assert target("ascend-910c-die").memory_bytes == pytest.approx(
         target("ascend-910c").memory_bytes / 2, rel=0.05
     )
+
+
+@pytest.mark.parametrize(
+    ("chip", "padded"), [("h100-sxm", 3072 * 2944), ("b200-sxm", 3072 * 3072), ("mi300x", 2880**2)]
+)
+def test_mxfp4_experts_are_padded_when_loaded(chip: str, padded: int) -> None:
+    # 36 layers of 128 experts of three matrices of 2880 x 2880 in 17/32 bytes a parameter.
+    name = "gpt-oss-120b"
+    by = engine("vllm", repack_frac=0.0)
+    own = formats(name, chip)
+    served = routed(pool(own), model(name))
+    plain = routed(pool(unpadded(own)), model(name))
+    more = float(weight_bytes(model(name), served, by) - weight_bytes(model(name), plain, by))
+    assert more == pytest.approx(36 * 128 * 3 * (padded - 2880**2) * 17 / 32, rel=0.01, abs=1.0)
+
+
+def test_a_share_of_an_expert_is_padded_by_itself() -> None:
+    # Of eight ranks each holds 2880 / 8 = 360 columns, padded to 384.
+    name = "gpt-oss-120b"
+    by = engine("vllm", repack_frac=0.0)
+    own = formats(name, "h100-sxm")
+    plain = unpadded(own)
+    eighth = [
+        float(weight_bytes(model(name), routed(pool(one, tp=8.0), model(name)), by))
+        for one in (own, plain)
+    ]
+    experts = 36 * 128 * 3 * 17 / 32
+    assert eighth[0] - eighth[1] == pytest.approx(experts * (3072 * 384 - 2880 * 360), rel=0.01)

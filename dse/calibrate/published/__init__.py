@@ -1,0 +1,1 @@
+"""Published results of serving systems, each translated into a study and priced as any other."""
