@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "sensitivity": ("dse.cli.sensitivity", "sensitivity"),
     "simulate": ("dse.cli.simulate", "simulate"),
     "validate": ("dse.cli.validate", "validate"),
+    "export": ("dse.cli.export", "export"),
     "workload": ("dse.cli.workload", "workload"),
     "list": ("dse.cli.list", "list_names"),
     "show": ("dse.cli.show", "show"),
