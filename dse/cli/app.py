@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "simulate": ("dse.cli.simulate", "simulate"),
     "validate": ("dse.cli.validate", "validate"),
     "export": ("dse.cli.export", "export"),
+    "import": ("dse.cli.import_lines", "import_lines"),
     "workload": ("dse.cli.workload", "workload"),
     "list": ("dse.cli.list", "list_names"),
     "show": ("dse.cli.show", "show"),

@@ -12,6 +12,7 @@ from dse.export.command import shell_line
 from dse.export.deployment import Deployment, deployment_of
 from dse.export.flags import Table, table
 from dse.export.launch import COMMANDS, launch, scripts
+from dse.export.recheck import read_back
 from dse.result import Evaluation
 
 FORMS: Final = (*COMMANDS,)
@@ -87,7 +88,7 @@ def export(
             }
             for one in started.started
         ],
-        not_expressed=started.lacks,
+        not_expressed=[*started.lacks, *read_back(deployment, started, release)],
         notes=notes_of(deployment),
     )
 
