@@ -39,9 +39,10 @@ class Flag(Spec):
 
 
 class Release(Spec):
-    """A version that flags were read in."""
+    """A version that flags were read in, and for Dynamo the releases of engines in it."""
 
     source: str
+    carries: dict[str, str] = Field(default_factory=dict)
 
 
 class Table(Spec):

@@ -47,12 +47,7 @@ def launch(
 ) -> Launch:
     """The processes of a deployment. Raises DseError where hosts are too few."""
     places = places_of(deployment)
-    names = list(hosts or [])
-    n_hosts = max(place.hosts[-1] for place in places) + 1
-    if not names:
-        names = [f"host{i}" for i in range(n_hosts)]
-    if len(names) < n_hosts:
-        raise DseError(f"--hosts: found {len(names)} hosts; the deployment needs {n_hosts}")
+    names = host_names(places, hosts)
     started = [
         one for place in places for one in _processes(deployment, table, version, place, names)
     ]
@@ -67,6 +62,15 @@ def launch(
         url=f"http://{names[first.hosts[0]]}:{port}",
         lacks=[*lacks, *deployment.lacks],
     )
+
+
+def host_names(places: Sequence[Place], hosts: Sequence[str] | None) -> list[str]:
+    """Given names, or host0 and so on. Raises DseError where they are too few."""
+    n_hosts = max(place.hosts[-1] for place in places) + 1
+    names = list(hosts) if hosts else [f"host{i}" for i in range(n_hosts)]
+    if len(names) < n_hosts:
+        raise DseError(f"--hosts: found {len(names)} hosts; the deployment needs {n_hosts}")
+    return names
 
 
 def _processes(
@@ -157,7 +161,7 @@ def scripts(launch: Launch, title: str) -> dict[str, str]:
     hosts = list(dict.fromkeys(one.host for one in launch.started))
     for number, host in enumerate(hosts):
         lines = ["#!/usr/bin/env bash", f"# {_comment(title)}", f"# on {_comment(host)}"]
-        lines += ["set -eu", 'trap "kill 0" INT TERM', ""]
+        lines += ["set -eu", 'cd "$(dirname "$0")"', 'trap "kill 0" INT TERM', ""]
         for one in launch.started:
             if one.host == host:
                 lines += [
