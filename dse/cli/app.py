@@ -33,6 +33,8 @@ COMMANDS: Final = {
     "validate": ("dse.cli.validate", "validate"),
     "rows": ("dse.cli.rows", "rows"),
     "profile": ("dse.cli.profile", "profile"),
+    "export": ("dse.cli.export", "export"),
+    "import": ("dse.cli.import_lines", "import_lines"),
     "workload": ("dse.cli.workload", "workload"),
     "list": ("dse.cli.list", "list_names"),
     "show": ("dse.cli.show", "show"),
