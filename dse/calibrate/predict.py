@@ -14,7 +14,7 @@ from dse.calibrate.batches import priced_rows
 from dse.calibrate.rows import Degrees, Drafter, Row
 from dse.cost.types import Engine, Model, Pool
 from dse.errors import DseError
-from dse.lower.fitted import catalogue_laws
+from dse.lower.fitted import catalogue_laws, undeployed_laws
 from dse.lower.formats import FormatChoice, lower_formats, precision_of
 from dse.lower.laws import Laws
 from dse.lower.model import lower_model
@@ -25,6 +25,7 @@ from dse.lower.traffic import constant_traffic
 from dse.serving.evaluate import evaluate
 from dse.serving.reasons import Reason, describe
 from dse.serving.types import CLOSED, Deployment, Limits, Outcome, System
+from dse.spec.deployments import Base
 from dse.spec.engine import EngineSpec, load_engine
 from dse.spec.hardware import Hardware
 from dse.spec.load import load
@@ -86,6 +87,12 @@ def _engine_spec(name: str) -> EngineSpec:
 def laws_for(engine: str, hardware: str, model: str) -> Laws:
     """The laws that the catalogue has for an engine, a target and a model."""
     return catalogue_laws(_engine_spec(engine), hardware_of(hardware), arch_of(model))
+
+
+@lru_cache(maxsize=256)
+def laws_before_fit(engine: str, hardware: str, model: str, base: Base) -> Laws:
+    """The laws that a fit of deployments starts from."""
+    return undeployed_laws(_engine_spec(engine), hardware_of(hardware), arch_of(model), base)
 
 
 def laws_of_row(row: Row) -> Laws:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dse.cli.session import Session
-from dse.errors import DseError, did_you_mean
+from dse.errors import DseError, did_you_mean, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console
 
     from dse.calibrate.engine.calibrated import Calibrated
     from dse.calibrate.rows import Row
+    from dse.spec.deployments import Base
 
 _MAX_WARNINGS = 5
 _COLUMNS = ("rows", "mode", "quantity", "n", "mape", "median", "p90", "bias")
@@ -58,6 +60,13 @@ def calibrate_engine(
             "it the rows are fitted on top of the catalogue.",
         ),
     ] = False,
+    base: Annotated[
+        str,
+        typer.Option(
+            "--base",
+            help="With --from-priors: `kernels` fits on the catalogue's kernels, `priors` without.",
+        ),
+    ] = "kernels",
     seeds: Annotated[
         int,
         typer.Option("--seeds", min=1, max=20, help="Deals of held-out rows, with --from-priors."),
@@ -83,7 +92,10 @@ def calibrate_engine(
         require_writable(out.parent)
     use_compilation_cache()
     text = source or f"{len(mine)} rows of {rows.name}"
-    found = _fitted(session, mine, name, text, range(seeds) if from_priors else None)
+    if from_priors:
+        found = _all_levels(session, mine, name, text, _known_base(base), range(seeds))
+    else:
+        found = _on_top(session, mine, name, text)
     for warning in found.warnings[:_MAX_WARNINGS]:
         session.note(f"warning: {warning}")
     if out is not None:
@@ -107,16 +119,46 @@ def _of_one_engine(rows: Sequence[Row], wanted: str | None) -> tuple[str, list[R
     return wanted, [row for row in rows if row.engine.partition("@")[0] == wanted]
 
 
-def _fitted(
-    session: Session, rows: Sequence[Row], engine: str, source: str, seeds: Sequence[int] | None
+def _known_base(name: str) -> Base:
+    from dse.spec.deployments import BASES
+
+    for base in BASES:
+        if name == base:
+            return base
+    raise DseError(f"--base: found {name!r}{did_you_mean(name, BASES)}; allowed: {one_of(BASES)}")
+
+
+def _all_levels(
+    session: Session,
+    rows: Sequence[Row],
+    engine: str,
+    source: str,
+    base: Base,
+    seeds: Sequence[int],
 ) -> Calibrated:
-    from dse.calibrate.engine import calibrated
-    from dse.calibrate.engine.fit import n_pricings
+    from dse.calibrate.engine.calibrated import from_priors
     from dse.calibrate.engine.held_out import SPLITS
+
+    with _counted(session, rows, len(SPLITS) * len(seeds)) as more:
+        return from_priors(rows, engine, source, base=base, seeds=seeds, progress=more)
+
+
+def _on_top(session: Session, rows: Sequence[Row], engine: str, source: str) -> Calibrated:
+    from dse.calibrate.engine.calibrated import on_top
+
+    with _counted(session, rows, 1) as more:
+        return on_top(rows, engine, source, more)
+
+
+@contextmanager
+def _counted(
+    session: Session, rows: Sequence[Row], n_splits: int
+) -> Iterator[Callable[[int], None]]:
+    """A progress bar over all rows that a fit and its splits price."""
+    from dse.calibrate.engine.fit import n_pricings
     from dse.calibrate.engine.held_out import n_pricings as n_held_out
     from dse.cli.progress import progress_bar
 
-    n_splits = 1 if seeds is None else len(SPLITS) * len(seeds)
     total = len(rows) * (n_pricings() + n_splits * n_held_out())
     done = 0
     with progress_bar(session, "rows priced", total) as show:
@@ -126,9 +168,7 @@ def _fitted(
             done += n
             show(min(done, total), None)
 
-        if seeds is None:
-            return calibrated.on_top(rows, engine, source, more)
-        return calibrated.from_priors(rows, engine, source, seeds=seeds, progress=more)
+        yield more
 
 
 def _draw(out: Console, document: dict[str, Any]) -> None:

@@ -9,10 +9,10 @@ from dse.arch.types import ModelArch
 from dse.lower.deployed import deployed_laws
 from dse.lower.laws import Laws
 from dse.spec.choice import NONE
-from dse.spec.deployments import DeploymentFile, load_deployments, read_deployments
+from dse.spec.deployments import Base, DeploymentFile, load_deployments, read_deployments
 from dse.spec.engine import EngineSpec, load_engine
 from dse.spec.hardware import Hardware
-from dse.spec.kernels import KernelFile, load_kernels, read_kernels
+from dse.spec.kernels import KernelFile, kernels_for, read_kernels
 from dse.spec.load import Loaded
 from dse.spec.study import Study
 
@@ -48,12 +48,16 @@ def fitted_to(study: Study, engine: EngineSpec) -> Fitted:
     whether the catalogue's kernels are used; where the study states kernels, or none, a fit that
     was made on something else is left out.
     """
-    chips = {chip.name for target in study.targets() for chip in (target.prefill, target.decode)}
+    chips = {
+        chip.name: chip for target in study.targets() for chip in (target.prefill, target.decode)
+    }
     deployments = _deployments(study, engine)
     own = study.engine.kernels
     if own is None:
         wanted = deployments is None or deployments.spec.base == "kernels"
-        kernels = {name: load_kernels(name, engine.name) if wanted else None for name in chips}
+        kernels = {
+            name: kernels_for(chip, engine.name) if wanted else None for name, chip in chips.items()
+        }
     elif own == NONE:
         kernels = dict.fromkeys(chips)
     else:
@@ -75,16 +79,21 @@ def _deployments(study: Study, engine: EngineSpec) -> Loaded[DeploymentFile] | N
 def catalogue_laws(engine: EngineSpec, hardware: Hardware, arch: ModelArch) -> Laws:
     """The laws of an engine for a model on a target, with what the catalogue has fitted."""
     deployments = load_deployments(engine.name)
-    kernels = None
-    if deployments is None or deployments.spec.base == "kernels":
-        kernels = load_kernels(hardware.name, engine.name)
+    base = "kernels" if deployments is None else deployments.spec.base
+    found = deployments.spec if deployments is not None else None
     return deployed_laws(
-        engine,
-        hardware,
-        arch,
-        kernels=kernels.spec if kernels is not None else None,
-        deployments=deployments.spec if deployments is not None else None,
+        engine, hardware, arch, kernels=_kernels(engine, hardware, base), deployments=found
     )
+
+
+def undeployed_laws(engine: EngineSpec, hardware: Hardware, arch: ModelArch, base: Base) -> Laws:
+    """What a fit of deployments is made on: the engine's priors, or the catalogue's kernels."""
+    return deployed_laws(engine, hardware, arch, kernels=_kernels(engine, hardware, base))
+
+
+def _kernels(engine: EngineSpec, hardware: Hardware, base: Base) -> KernelFile | None:
+    found = kernels_for(hardware, engine.name) if base == "kernels" else None
+    return found.spec if found is not None else None
 
 
 def laws_of(study: Study, engine: EngineSpec, arch: ModelArch, fitted: Fitted) -> dict[str, Laws]:
@@ -115,7 +124,7 @@ def fit_warnings(study: Study, engine: EngineSpec, fitted: Fitted) -> Iterator[s
     if found.engine != engine.name:
         yield f"{own} was fitted to {found.engine}; the study's engine is {engine.name}"
     on_kernels = any(one is not None for one in fitted.kernels.values())
-    if on_kernels != (found.base == "kernels"):
+    if study.engine.kernels is not None and on_kernels != (found.base == "kernels"):
         used = "fitted kernels" if on_kernels else "priors"
         yield f"{own} was fitted on {found.base}; the study's kernels run on {used}"
 
@@ -130,6 +139,8 @@ def _kernel_warnings(
         if found is None and own not in (None, NONE):
             of = read_kernels(str(own)).spec.target
             yield f"{own} has kernels of {of}: those of {name} run on priors"
+        if found is not None and own is None and found.spec.target != name:
+            yield f"{name} has no fitted kernels: those of {found.spec.target} stand in"
         if found is not None and version and version != found.spec.version:
             yield (
                 f"kernels of {found.spec.engine} on {name} were measured in version "

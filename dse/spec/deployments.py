@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import Field, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
@@ -43,6 +43,7 @@ _FARTHEST: Final = 1e3  # a factor beyond it is a mistake
 # What the levels move: the engine's priors, or kernels fitted to measured ones. They hold on that
 # alone: measured kernels contain launches that priors leave to the engine.
 Base = Literal["priors", "kernels"]
+BASES: Final[tuple[Base, ...]] = get_args(Base)
 
 Factors = Annotated[dict[str, float], Field(default_factory=dict)]
 Numbers = Annotated[

@@ -7,6 +7,8 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import Field, field_validator
 
+from dse import catalog
+from dse.errors import did_you_mean
 from dse.spec.base import Location, Spec, fault
 from dse.spec.quantity import Name
 from dse.spec.sourced import (
@@ -92,6 +94,8 @@ class Hardware(Spec):
     power_w: SourcedPower | None = None
     idle_power_w: SourcedPower | None = None
     price_usd_per_hour: SourcedPrice | None = None
+    # A relative whose fitted kernels this target runs on where it has none of its own.
+    kernels_of: Name | None = None
     index_scale_bytes: SourcedCount = Field(
         default_factory=lambda: SourcedCount(
             value=4.0, status="derived", source="one fp32 scale per row of a sparse-attention index"
@@ -125,6 +129,9 @@ class Hardware(Spec):
                 f"{format_si(peaks[most], 'flops_per_s')} of {most}: "
                 f"{peaks[most] / peaks[least]:,.0f} times apart, expected up to {MOST_APART}",
             )
+        relative, known = self.kernels_of, catalog.names("hardware") if self.kernels_of else ()
+        if relative is not None and relative not in known:
+            yield ("kernels_of",), f"found {relative!r}{did_you_mean(relative, known)}"
         usable, idle, power = self.usable_bytes, self.idle_power_w, self.power_w
         if usable is not None and usable.value > self.memory_bytes.value * 1.1:
             # Raw capacity may exceed the data sheet's round number by a few percent.

@@ -26,6 +26,7 @@ from dse.spec.base import Location, Spec, fault, unknown_key
 from dse.spec.day import Day
 from dse.spec.engine import PARAMETERS as ENGINE_PARAMETERS
 from dse.spec.engine import Parameter
+from dse.spec.hardware import Hardware
 from dse.spec.load import Loaded, load_once
 from dse.spec.quantity import Name, Quantity, Whole
 from dse.spec.sourced import NUMBER_OR_TEXT
@@ -296,8 +297,20 @@ class KernelFile(Spec):
 
     @property
     def label(self) -> str:
-        """The engine and the measurements, in a few words."""
-        return f"{self.engine} {self.version}, {self.source.package} {self.source.version}"
+        """The engine, the target and the measurements, in a few words."""
+        of = f"{self.source.package} {self.source.version}"
+        return f"{self.engine} {self.version} on {self.target}, {of}"
+
+
+def kernels_for(hardware: Hardware, engine: str) -> Loaded[KernelFile] | None:
+    """The catalogue's kernels of an engine on a target, or on the relative that it names.
+
+    Shares of peaks and of bandwidths, and times of launches, are taken over as they are.
+    """
+    own = load_kernels(hardware.name, engine)
+    if own is not None or hardware.kernels_of is None:
+        return own
+    return load_kernels(hardware.kernels_of, engine)
 
 
 def load_kernels(target: str, engine: str) -> Loaded[KernelFile] | None:

@@ -70,6 +70,7 @@ def test_a_fit_is_written_and_a_study_runs_on_it(run: Run, tmp_path: Path) -> No
     [
         (_GOOD[:2], (), "at least 3"),
         (_GOOD, ("--engine", "vlm"), "vllm"),
+        (_GOOD, ("--from-priors", "--base", "kernel"), "kernels"),
         ((*_GOOD, _line("d", 8, 0.1, 0.01, "sglang")), (), "choose one with --engine"),
         ((*_GOOD[:2], _line("c", 64, 0.3, float("nan"))), (), "rows.csv:4"),
         ((*_GOOD[:2], _line("c", 64, 300.0, 18.0)), (), "milliseconds"),

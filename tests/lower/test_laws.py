@@ -182,7 +182,7 @@ def test_a_study_runs_on_its_own_kernels(tmp_path: Path) -> None:
     status = problem.kernel_laws(dict.fromkeys(problem.grid.names, 0))
     assert status["gemm bf16"] == {
         "status": "fitted",
-        "source": "cutlass kernels of vllm 0.14.0, made-up 1.0",
+        "source": "cutlass kernels of vllm 0.14.0 on h200-sxm, made-up 1.0",
     }
     priced, plain = (evaluate(study(one), {}) for one in (own, "vllm@0.14.0"))
     assert priced.metrics["tpot_mean_s"] != plain.metrics["tpot_mean_s"]

@@ -12,15 +12,17 @@ from dse import catalog
 from dse.catalog import files
 from dse.cost.laws import AttentionLaw, GroupedLaw, ProductLaw, StreamLaw
 from dse.errors import SpecError
+from dse.spec.hardware import Hardware
 from dse.spec.kernels import (
     KernelDtype,
     KernelFile,
     Operator,
+    kernels_for,
     law_parameters,
     load_kernels,
     read_kernels,
 )
-from dse.spec.load import load_spec
+from dse.spec.load import load, load_spec
 from dse.spec.schema import check_file, schema_for
 from dse.spec.study import read_study
 from tests.kernels import ATTENTION, PRODUCT, document, everything, one_set, written
@@ -163,6 +165,28 @@ def test_kernels_are_found_by_target_and_engine(shelf: Path) -> None:
     assert load_kernels("h100-sxm", "vllm") is None
     assert load_kernels("h200-sxm", "sglang") is None
     assert catalog.resolve("kernels", "h200-sxm/vllm") == shelf / "h200-sxm/vllm.yaml"
+
+
+def test_a_target_without_kernels_runs_on_those_of_the_relative_that_it_names(shelf: Path) -> None:
+    h20 = load(Hardware, catalog.resolve("hardware", "h20")).spec
+    borrowed = kernels_for(h20, "vllm")
+    assert borrowed is not None
+    assert borrowed.spec.target == h20.kernels_of == "h200-sxm"
+    assert "on h200-sxm" in borrowed.spec.label
+    assert kernels_for(h20.model_copy(update={"kernels_of": None}), "vllm") is None
+
+
+def test_every_relative_is_a_target() -> None:
+    for name in catalog.names("hardware"):
+        relative = load(Hardware, catalog.resolve("hardware", name)).spec.kernels_of
+        assert relative is None or relative in catalog.names("hardware")
+
+
+def test_an_unknown_relative_is_refused(tmp_path: Path) -> None:
+    text = catalog.resolve("hardware", "h20").read_text().replace("h200-sxm", "h200-sxn")
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(SpecError, match=r"kernels_of: found 'h200-sxn'.*h200-sxm"):
+        load_spec(Hardware, tmp_path / "mine.yaml")
 
 
 def test_a_file_in_the_wrong_place_is_refused(shelf: Path) -> None:

@@ -21,12 +21,12 @@ from dse.calibrate.engine.fit import Fit, Progress, fit
 from dse.calibrate.engine.held_out import SPLITS, folds_of, held_out
 from dse.calibrate.engine.knobs import KNOBS, LEVELS, deviation
 from dse.calibrate.engine.posterior import Prior, default_priors
-from dse.calibrate.engine.response import Response
+from dse.calibrate.engine.response import Response, before_any_fit
 from dse.calibrate.engine.scatter import scatter_of
 from dse.calibrate.predict import laws_of_row
 from dse.calibrate.rows import Row
 from dse.lower.deployed import merged_levels
-from dse.spec.deployments import DeploymentFile, Subject, load_deployments
+from dse.spec.deployments import Base, DeploymentFile, Subject, load_deployments
 
 _FEW: Final = 12  # rows that are left out one by one
 
@@ -77,15 +77,16 @@ def from_priors(
     engine: str,
     source: str,
     *,
+    base: Base = "kernels",
     seeds: Sequence[int] = (0,),
     splits: Sequence[str] = tuple(SPLITS),
     progress: Progress | None = None,
 ) -> Calibrated:
-    """Every level of one engine, around the engine's priors.
+    """Every level of one engine, around the engine's priors, on its fitted kernels or not.
 
     Errors on unseen rows are those of `splits`, each dealt once for every seed (their mean).
     """
-    response = Response()
+    response = Response(before_any_fit(base))
     at = _prepared(rows, response, progress)
     cases = at.cases
     found = fit(cases, response, progress=progress)
@@ -103,6 +104,7 @@ def from_priors(
         engine=engine,
         date=date.today().isoformat(),
         source=source,
+        base=base,
         n_rows=len(cases),
         levels=levels_of(cases, found.theta, scatter),
     )
@@ -127,6 +129,7 @@ def on_top(
         engine=engine,
         date=date.today().isoformat(),
         source=source,
+        base=known.spec.base if known is not None else "kernels",
         n_rows=len(cases),
         levels=merged_levels(known.spec.levels if known is not None else (), levels),
     )

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from dse.calibrate.engine.cases import Case
 from dse.calibrate.engine.knobs import KNOBS, shifts_at
 from dse.calibrate.engine.posterior import Theta, total
-from dse.calibrate.predict import laws_for, predict
+from dse.calibrate.predict import laws_before_fit, predict
 from dse.calibrate.rows import Row
 from dse.lower.laws import Laws
 from dse.lower.shifts import Shifts, together
+from dse.spec.deployments import Base
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int], None]
@@ -31,8 +32,8 @@ _SILENT: Final = 1e-6
 class Response:
     """Predictions of ln TPOT and ln TTFT [n, 2]; nan where a row is refused."""
 
-    def __init__(self, base: Callable[[Row], Laws] | None = None) -> None:
-        self._base = base or _priors
+    def __init__(self, base: Callable[[Row], Laws]) -> None:
+        self._base = base
 
     def at(self, cases: Sequence[Case], theta: Theta, progress: Progress | None = None) -> Floats:
         """Predictions at the coordinates `theta`."""
@@ -85,6 +86,6 @@ class Response:
         return out
 
 
-def _priors(row: Row) -> Laws:
-    """The engine's laws as no deployment has moved them."""
-    return laws_for(row.engine, row.hardware, row.model).shifted(Shifts(), {})
+def before_any_fit(base: Base) -> Callable[[Row], Laws]:
+    """The laws of a row as no deployment has moved them."""
+    return lambda row: laws_before_fit(row.engine, row.hardware, row.model, base)

@@ -94,7 +94,11 @@ def test_the_file_predicts_what_the_fit_does(calibrated: Calibrated, tmp_path: P
     path.write_text(as_yaml(calibrated.file))
     file = read_deployments(path).spec
     laws = deployed_laws(
-        load_engine("vllm"), hardware_of("h100-sxm"), arch_of("llama-3.1-8b"), deployments=file
+        load_engine("vllm"),
+        hardware_of("h100-sxm"),
+        arch_of("llama-3.1-8b"),
+        kernels=laws_of_row(_rows()[0]).kernels,
+        deployments=file,
     )
     assert "5 measured deployments" in laws.fitted_to
     found = predict([case.row for case in calibrated.cases], laws_of=lambda _: laws)
