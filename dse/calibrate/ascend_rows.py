@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from dse.arch import load_model
 from dse.arch.names import Resolved, resolve
 from dse.arch.types import Moe
-from dse.calibrate.rows import Row, read_models
+from dse.calibrate.rows import Row, read_header, read_models, read_rows
 
 REQUIRED: Final = ("id", "hw", "engine", "model", "precision", "split", "deployment", "test_use")
 _ENGINES: Final = {
@@ -37,7 +37,10 @@ _POOL: Final = re.compile(
 )
 # Clients of each rank in a run that takes prompts alone: its queue stays full.
 _QUEUED: Final = 8.0
-_PLENTY: Final = 64  # workers of the other phase beside a pool that was measured alone
+# Workers of the other phase beside a pool that was measured alone; beside decode ranks they are
+# the prefill instances of the CloudMatrix384 paper, (tp, dp, ep).
+_PLENTY: Final = 64
+_PREFILL: Final = (1, 32, 32)
 
 
 class AscendCase(BaseModel):
@@ -96,6 +99,17 @@ def read_ascend(path: str | Path, uses: str = "AB") -> AscendRows:
     return AscendRows(tuple(rows), tuple(left_out))
 
 
+def read_measured(path: str | Path) -> tuple[list[Row], list[str]]:
+    """The rows of a file of either kind, and a line for each case that is not expressed.
+
+    Raises SpecError with every faulty cell as file:line: column.
+    """
+    if not is_ascend(read_header(path)):
+        return read_rows(path), []
+    found = read_ascend(path)
+    return list(found.rows), [f"{case.id} left out: {why}" for case, why in found.left_out]
+
+
 def _unfit(case: AscendCase, uses: str) -> str:
     """Why a case cannot be a row; empty where it can."""
     if case.test_use not in uses:
@@ -108,12 +122,9 @@ def _unfit(case: AscendCase, uses: str) -> str:
         return "prompt or output length is not stated"
     if not _POOL.findall(case.deployment):
         return f"deployment is not readable: {case.deployment}"
-    if _drafts(case) > _LONGEST_CHAIN:
-        return f"{_drafts(case)} drafts a step come from a block drafter, not from a chain"
+    if case.speculation.startswith("mtp") and load_model(case.model).draft is None:
+        return f"{case.model} has no draft layers: the drafter of its {_drafts(case)} is not told"
     return ""
-
-
-_LONGEST_CHAIN: Final = 7
 
 
 def _drafts(case: AscendCase) -> int:
@@ -188,16 +199,16 @@ def _deployed(case: AscendCase, pools: dict[str, tuple[int, ...]]) -> dict[str, 
             "moe_ep": ep,
             "decode_slots": slots,
         }
-    beside = (_PLENTY * n, dies, tp, dp, ep, 0)
     out: dict[str, Any] = {"mode": "disaggregated", "decode_slots": slots}
     if case.split == "decode only":
         # All its requests decode: prompts wait for slots, so that slots are what binds.
+        pools = {**pools, "prefill": (_PLENTY * n, 0, *_PREFILL)}
         out |= {"decode_slots": case.concurrency, "concurrency": 2.0 * (case.concurrency or 1.0)}
     if case.split == "prefill only":
-        pools = {"prefill": one, "decode": beside}
+        pools = {"prefill": one, "decode": (_PLENTY * n, dies, tp, dp, ep, 0)}
         out |= {"decode_slots": 0.0, "concurrency": case.concurrency or _QUEUED * n * dp}
     for pool in ("prefill", "decode"):
-        workers, _, *degrees = pools.get(pool, beside)
+        workers, _, *degrees = pools[pool]
         out[f"{pool}_workers"] = workers
         out |= {f"{pool}_{name}": it for name, it in zip(_DEGREES, degrees, strict=False)}
     return out

@@ -140,7 +140,7 @@ def _pool(degrees: Degrees, formats: FormatChoice, slots: float, draft: int, mod
     # More ranks than experts: every further one holds a copy.
     fewest = min((int(kind.n_experts) for kind in model.main.experts), default=degrees.ep)
     spare = max(degrees.ep - fewest, 0)
-    choice = Choice(degrees.ep, spare, "contiguous")
+    choice = Choice(degrees.ep, spare, "eplb" if spare else "contiguous")
     drafted = model.draft.experts if model.draft is not None else ()
     return Pool(
         tp=float(degrees.tp),

@@ -80,13 +80,15 @@ def calibrate_engine(
 
     Example: dse calibrate engine my_rows.csv --out mine.yaml
     """
+    from dse.calibrate.ascend_rows import read_measured
     from dse.calibrate.engine.document import as_yaml
     from dse.calibrate.engine.report import calibration_document
-    from dse.calibrate.rows import read_rows
     from dse.cli.cache import use_compilation_cache
     from dse.report.atomic import require_writable, write_text
 
-    measured = read_rows(rows)
+    measured, left_out = read_measured(rows)
+    for line in left_out:
+        session.note(line)
     name, mine = _of_one_engine(measured, engine)
     if out is not None:
         require_writable(out.parent)

@@ -59,7 +59,7 @@ def validate(
 
     Files with the columns of MLPerf Inference runs (scenario, requests_per_s, n_gpus) are compared
     by the rate at their limits; files with requests one by one (arrival_s, input_toks, ttft_s) are
-    played.
+    played; those of Ascend cases (hw, deployment, speculation) are read with the slots they state.
     """
     from dse.calibrate.audited_rows import is_audited, is_log
     from dse.calibrate.rows import read_header
@@ -86,16 +86,18 @@ def _validate_means(
     by: list[str] | None,
     out: Path | None,
 ) -> None:
+    from dse.calibrate.ascend_rows import read_measured
     from dse.calibrate.document import GROUPS, predictions_csv, validation_document
     from dse.calibrate.predict import predict
-    from dse.calibrate.rows import read_rows
     from dse.cli.cache import use_compilation_cache
     from dse.cli.json_output import dumps
     from dse.cli.progress import progress_bar
     from dse.report.atomic import write_text
 
     groups = [group_named(name, list(GROUPS)) for name in by or []]
-    measured = read_rows(rows)
+    measured, left_out = read_measured(rows)
+    for line in left_out:
+        session.note(line)
     use_compilation_cache()
     done = 0
     with progress_bar(session, "rows", len(measured)) as show:

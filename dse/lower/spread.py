@@ -106,8 +106,9 @@ def spread_of(prefill: Laws, decode: Laws, mode: str, vendors: tuple[str, str]) 
 
 def _deviation(laws: Laws, mode: str, vendor: str, place: int) -> tuple[float, str]:
     if laws.scatter is not None:
-        found = (laws.scatter.ttft_log_sd, laws.scatter.tpot_log_sd)
-        return found[place], f"left after a fit to {laws.fitted_to}"
+        found = (laws.scatter.ttft_log_sd, laws.scatter.tpot_log_sd)[place]
+        if found is not None:
+            return found, f"left after a fit to {laws.fitted_to}"
     prior = _OF_PRIORS[mode][place]
     if vendor in _MEASURED_VENDORS:
         return prior, f"priors against public {mode} deployments"

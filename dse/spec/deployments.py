@@ -75,7 +75,8 @@ class Scatter(Spec):
     """Deviation of ln(measured/predicted) that is left after the fit, for deployments unseen."""
 
     tpot_log_sd: Annotated[float, Field(gt=0.0, le=5.0)]
-    ttft_log_sd: Annotated[float, Field(gt=0.0, le=5.0)]
+    # None: no time to first token was measured, and that of priors holds.
+    ttft_log_sd: Annotated[float, Field(gt=0.0, le=5.0)] | None = None
 
 
 class Level(Spec):

@@ -33,8 +33,19 @@ def _deviation(residuals: Floats) -> Floats:
     return out
 
 
+def _latencies(residuals: Floats) -> Floats:
+    """[..., 2] of residuals [..., q] by `QUANTITIES`; a rate stands for a TPOT that is not known.
+
+    What a closed loop yields scatters as its cycle does, most of which is output.
+    """
+    if residuals.shape[-1] < 3:
+        return residuals
+    tpot, ttft, rate = (residuals[..., q] for q in range(3))
+    return np.stack([np.where(np.isfinite(tpot), tpot, -rate), ttft], axis=-1)
+
+
 def scatter_of(cases: Sequence[Case], unseen: Mapping[str, Floats]) -> dict[Subject, Scatter]:
-    """The spread of each level, from predictions [seeds, n, 2] of rows that were not seen.
+    """The spread of each level, from predictions [seeds, n, q] of rows that were not seen.
 
     Levels of a model take what is left where the model is known and the configuration is not, the
     others what is left where a model is new on a target.
@@ -47,15 +58,14 @@ def scatter_of(cases: Sequence[Case], unseen: Mapping[str, Floats]) -> dict[Subj
         source = known if subject.model is not None else pairs
         if source is None:
             continue
-        residuals = measured(cases) - source  # [seeds, n, 2]
+        residuals = _latencies(measured(cases) - source)  # [seeds, n, 2]
         mine = np.array([subject in case.subjects for case in cases])
         own = _deviation(residuals[:, mine].reshape(-1, 2))
         every = _deviation(residuals.reshape(-1, 2))
         share = mine.sum() / (mine.sum() + _ENOUGH)
-        both = np.sqrt(share * own**2 + (1.0 - share) * every**2)
-        if np.isfinite(both).all():
-            tpot, ttft = np.maximum(both, _LEAST)
-            found[subject] = Scatter(
-                tpot_log_sd=round(float(tpot), 4), ttft_log_sd=round(float(ttft), 4)
-            )
+        mixed = np.sqrt(share * own**2 + (1.0 - share) * every**2)
+        tpot, ttft = np.maximum(np.where(np.isfinite(mixed), mixed, every), _LEAST)
+        if np.isfinite(tpot):
+            known_ttft = round(float(ttft), 4) if np.isfinite(ttft) else None
+            found[subject] = Scatter(tpot_log_sd=round(float(tpot), 4), ttft_log_sd=known_ttft)
     return found
