@@ -1,4 +1,4 @@
-"""Ascend deployments as the tests of vllm-ascend and SGLang and the CloudMatrix384 paper state them.
+"""Ascend deployments as tests of vllm-ascend and SGLang and the CloudMatrix384 paper state them.
 
 Columns: id, hw (910C: one die of a package; 910B), engine, model, precision, split (colocated,
 disaggregated, prefill only, decode only), deployment (`prefill: 2 x [16 dies tp4 dp4 ep16]; decode:
@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from dse.arch import load_model
 from dse.arch.names import Resolved, resolve
 from dse.arch.types import Moe
-from dse.calibrate.rows import Row, read_header, read_models, read_rows
+from dse.calibrate.rows import Row, read_models
 
 REQUIRED: Final = ("id", "hw", "engine", "model", "precision", "split", "deployment", "test_use")
 _ENGINES: Final = {
@@ -99,17 +99,6 @@ def read_ascend(path: str | Path, uses: str = "AB") -> AscendRows:
     return AscendRows(tuple(rows), tuple(left_out))
 
 
-def read_measured(path: str | Path) -> tuple[list[Row], list[str]]:
-    """The rows of a file of either kind, and a line for each case that is not expressed.
-
-    Raises SpecError with every faulty cell as file:line: column.
-    """
-    if not is_ascend(read_header(path)):
-        return read_rows(path), []
-    found = read_ascend(path)
-    return list(found.rows), [f"{case.id} left out: {why}" for case, why in found.left_out]
-
-
 def _unfit(case: AscendCase, uses: str) -> str:
     """Why a case cannot be a row; empty where it can."""
     if case.test_use not in uses:
@@ -133,7 +122,8 @@ def _drafts(case: AscendCase) -> int:
 
 
 def _fields(case: AscendCase) -> dict[str, Any]:
-    assert case.isl is not None and case.osl is not None
+    assert case.isl is not None
+    assert case.osl is not None
     resolved = resolve(case.model)
     assert resolved is not None
     pools = {name: tuple(map(_count, rest)) for name, *rest in _POOL.findall(case.deployment)}

@@ -80,9 +80,9 @@ def calibrate_engine(
 
     Example: dse calibrate engine my_rows.csv --out mine.yaml
     """
-    from dse.calibrate.ascend_rows import read_measured
     from dse.calibrate.engine.document import as_yaml
     from dse.calibrate.engine.report import calibration_document
+    from dse.calibrate.measured_rows import read_measured
     from dse.cli.cache import use_compilation_cache
     from dse.report.atomic import require_writable, write_text
 

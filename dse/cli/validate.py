@@ -86,8 +86,8 @@ def _validate_means(
     by: list[str] | None,
     out: Path | None,
 ) -> None:
-    from dse.calibrate.ascend_rows import read_measured
     from dse.calibrate.document import GROUPS, predictions_csv, validation_document
+    from dse.calibrate.measured_rows import read_measured
     from dse.calibrate.predict import predict
     from dse.cli.cache import use_compilation_cache
     from dse.cli.json_output import dumps
