@@ -178,8 +178,9 @@ def _deployed(case: AscendCase, pools: dict[str, tuple[int, ...]]) -> dict[str, 
     one = pools.get("agg") or pools.get("decode") or pools["prefill"]
     n, dies, tp, dp, ep, slots = one
     if case.split == "colocated":
+        slots *= n
         if dp > 1 and not _has_experts(case.model):  # nothing is shared: replicas of their own
-            n, dies, dp, slots = n * dp, dies // dp, 1, slots // dp
+            n, dies, dp = n * dp, dies // dp, 1
         return {
             "mode": "colocated",
             "n_accelerators": n * dies,
@@ -189,7 +190,7 @@ def _deployed(case: AscendCase, pools: dict[str, tuple[int, ...]]) -> dict[str, 
             "moe_ep": ep,
             "decode_slots": slots,
         }
-    out: dict[str, Any] = {"mode": "disaggregated", "decode_slots": slots}
+    out: dict[str, Any] = {"mode": "disaggregated", "decode_slots": slots * n}
     if case.split == "decode only":
         # All its requests decode: prompts wait for slots, so that slots are what binds.
         pools = {**pools, "prefill": (_PLENTY * n, 0, *_PREFILL)}

@@ -70,7 +70,7 @@ def _fields(run: AuditedRow) -> dict[str, Any]:
         "attention_tp": run.tp // run.attention_ranks,
         "attention_dp": run.attention_ranks,
         "moe_ep": int(run.ep),
-        "decode_slots": slots,
+        "decode_slots": slots * run.replicas,
     }
     if run.scenario == "Offline" or run.ttft_mean_ms is None or run.tpot_mean_ms is None:
         rate = run.requests_per_s * run.mean_osl

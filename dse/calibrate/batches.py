@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from dse.errors import DseError
 from dse.search.programs import of_any_number, program_of
@@ -36,36 +37,35 @@ def priced_rows(
     compiling each would take longer than interpreting it.
     """
     done: dict[int, Figures | str] = {}
-    groups: dict[Any, list[tuple[int, Lowered]]] = {}
+    groups: dict[Any, list[tuple[int, list[Any]]]] = {}
     for i, row in enumerate(rows):
         try:
-            pair = lower(row)
+            leaves, structure = jax.tree.flatten(lower(row))
         except DseError as error:
             done[i] = str(error)
             continue
-        shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(pair))
-        groups.setdefault((jax.tree.structure(pair), shapes), []).append((i, pair))
-    for members in groups.values():
-        distinct, places = _distinct([pair for _, pair in members])
-        found = _priced(distinct, price)
+        groups.setdefault((structure, _shapes(leaves)), []).append((i, leaves))
+    for (structure, _), members in groups.items():
+        columns, places = _distinct([leaves for _, leaves in members])
+        found = _priced(jax.tree.unflatten(structure, columns), len(columns[0]), price)
         done |= {i: found[place] for (i, _), place in zip(members, places, strict=True)}
         if progress is not None:
             progress(len(members))
     return [done[i] for i in range(len(rows))]
 
 
-def _distinct(pairs: Sequence[Lowered]) -> tuple[list[Lowered], list[int]]:
-    """Different pairs, and which of them each one is."""
-    seen: dict[Any, int] = {}
-    kept: list[Lowered] = []
-    places: list[int] = []
-    for pair in pairs:
-        key = tuple(np.asarray(leaf, np.float64).tobytes() for leaf in jax.tree.leaves(pair))
-        if key not in seen:
-            seen[key] = len(kept)
-            kept.append(pair)
-        places.append(seen[key])
-    return kept, places
+def _shapes(leaves: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    return tuple(() if isinstance(leaf, float) else np.shape(leaf) for leaf in leaves)
+
+
+def _distinct(rows: Sequence[Sequence[Any]]) -> tuple[list[NDArray[np.float64]], list[int]]:
+    """The leaves of different rows, each stacked [n, ...], and which of them each row is."""
+    columns = [np.array(leaves, np.float64) for leaves in zip(*rows, strict=True)]
+    whole = np.concatenate([column.reshape(len(rows), -1) for column in columns], axis=1)
+    seen: dict[bytes, int] = {}
+    places = [seen.setdefault(row.tobytes(), len(seen)) for row in whole]
+    first = np.unique(places, return_index=True)[1]
+    return [column[first] for column in columns], places
 
 
 def _figures(
@@ -80,15 +80,14 @@ def _figures(
 
 
 def _priced(
-    pairs: Sequence[Lowered], price: Callable[[System, Deployment], Outcome]
+    stacked: Lowered, n: int, price: Callable[[System, Deployment], Outcome]
 ) -> list[Figures]:
-    stacked = jax.tree.map(lambda *leaves: np.asarray(leaves, np.float64), *pairs)
     program = program_of(_figures, of_any_number(stacked), (price,))
-    found = jax.tree.unflatten(program.structure, program.run(*stacked, size=len(pairs)))
+    found = jax.tree.unflatten(program.structure, program.run(*stacked, size=n))
     metrics, reasons, misses = found
     return [
         Figures(
             {name: float(v[j]) for name, v in metrics.items()}, int(reasons[j]), float(misses[j])
         )
-        for j in range(len(pairs))
+        for j in range(n)
     ]

@@ -136,6 +136,13 @@ def precision_of_row(row: Row) -> str:
     return precision_of(arch, _weight_dtype(row, arch))
 
 
+def _slots(row: Row, pool: str) -> float:
+    """Requests that a worker of a pool may hold; a row states those of all that decode."""
+    if pool == "prefill" or not row.decode_slots:
+        return _MANY_SLOTS
+    return row.decode_slots / max(row.pools()[pool].workers, 1)
+
+
 def _pool(degrees: Degrees, formats: FormatChoice, slots: float, draft: int, model: Model) -> Pool:
     # More ranks than experts: every further one holds a copy.
     fewest = min((int(kind.n_experts) for kind in model.main.experts), default=degrees.ep)
@@ -187,9 +194,8 @@ def lower_row(row: Row, laws: Laws | None = None) -> tuple[System, Deployment]:
     traffic = replace(traffic, prefix_hit_frac=row.prefix_hit_frac)
     limits = Limits(means={})
     model = _model(row.model, row.drafter)
-    slots = row.decode_slots or _MANY_SLOTS
     pools = {
-        name: _pool(degrees, formats, slots, row.mtp_draft_tokens, model)
+        name: _pool(degrees, formats, _slots(row, name), row.mtp_draft_tokens, model)
         for name, degrees in row.pools().items()
     }
     if row.mode == "colocated":

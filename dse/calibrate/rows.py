@@ -4,11 +4,11 @@ Columns: id, mode (colocated or disaggregated), model, hardware, engine, engine_
 weight_precision (bf16 fp8 fp4 int4 int8), isl_tokens, osl_tokens, length_fraction_mean (mean length
 over the nominal one), concurrency (clients of the whole deployment), n_accelerators; colocated:
 accelerators_per_replica, attention_tp, attention_dp, moe_ep; disaggregated: the same per worker
-with prefix prefill_ and decode_, and *_workers; mtp_draft_tokens, decode_slots (may be empty);
-drafter (eagle3; empty: the model's own draft layers), draft_acceptance_frac where it is known;
-request_rate_per_s (above 0: clients together start no more), prefix_hit_frac; ttft_mean_s,
-tpot_mean_s (seconds), output_tokens_per_s (of the deployment, where it was measured by itself);
-what was measured may be empty: then there is nothing to compare.
+with prefix prefill_ and decode_, and *_workers; mtp_draft_tokens, decode_slots (of all decode
+workers together, may be empty); drafter (eagle3; empty: the model's own draft layers),
+draft_acceptance_frac where it is known; request_rate_per_s (above 0: clients together start no
+more), prefix_hit_frac; ttft_mean_s, tpot_mean_s (seconds), output_tokens_per_s (of the deployment,
+where it was measured by itself); what was measured may be empty: then there is nothing to compare.
 """
 
 from __future__ import annotations

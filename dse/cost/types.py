@@ -59,6 +59,7 @@ class Engine:
     ttft_s_per_prompt_token: Scalar
     start_burst_frac: Scalar  # share of a closed loop's first wave that waits; 0 in steady state
     in_step_frac: Scalar  # of the clients that could keep in step where prompts go first
+    held_requests: Scalar  # of a closed loop on a replica, that wait though a slot is free
     draft_acceptance_frac: Scalar
     utilization_frac: Scalar
     basis_total: Scalar  # one of the three is 1: what the fraction is a fraction of

@@ -121,6 +121,7 @@ def _state(theta: _Theta, batch: Array, steps: Array) -> _State:
         slot = slot_wait(d, variance, per_worker, nothing, s.slots, nothing, traffic, outputs)
     ttft_s = mean_ttft(at, found) + slot.mean_s
     if traffic.load_kind == CLOSED:
+        ttft_s = ttft_s + s.sink_engine.held_requests / per_worker
         # Little's law; equal to the formula at a root, and right where a station binds.
         gaps = jnp.maximum(traffic.gaps, 1e-3)
         by_law = jnp.maximum(traffic.load / rate - gaps * tpot_s, 0.0)

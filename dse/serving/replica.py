@@ -25,7 +25,7 @@ from dse.serving.sharing import shared_frac
 from dse.serving.slots import Slots, SlotWait, slot_wait
 from dse.serving.speculative import accepted_length, accepted_variance
 from dse.serving.sums import node_sum
-from dse.serving.types import FULL, Traffic
+from dse.serving.types import CLOSED, FULL, Traffic
 from dse.struct import Array, Scalar, kept
 
 BATCH_STEP = 1.2  # relative batch at which the decode step is priced again, for its slope
@@ -166,7 +166,8 @@ def flow(at: Load) -> Flow:
 
     TTFT = own chunks (V each, and w) + wait of the gated queue + wait for a slot + base + lost
     steps + token costs. In a closed loop the share y of clients that still move in step (`waves`)
-    waits for its place in a wave of N prompts instead, and decodes while nobody else prefills:
+    waits for its place in a wave of N prompts instead, and decodes while nobody else prefills; of a
+    replica's clients the engine may hold back h, which is h/X for each:
     TPOT = V / AL + ((1 - y) B w + y rest)/(O - 1), with what a wave lasts beyond its mean first
     token as rest. A step takes at most a chunk of prompt tokens per attention rank, so
     X (w + V S / ch) <= 1 where phases are mixed.
@@ -179,6 +180,7 @@ def flow(at: Load) -> Flow:
     alone_s = node_sum(p.weights * p.whole_s)
     whole_s = (alone_s + p.beside_s) * p.shared_frac
     share, others, wave_s = jnp.zeros(()), jnp.ones(()), jnp.zeros(())
+    outside_s = jnp.zeros(())
     if traffic.is_open:
         rate = _open_rate(at, p, gaps / accepted, decode_s, budget)
         tpot_s = at.batch / (gaps * rate)
@@ -191,6 +193,8 @@ def flow(at: Load) -> Flow:
         held_s = at.batch * found.whole_s * (1.0 - share) + share * found.rest_s
         tpot_s = decode_s / accepted + held_s / gaps
         rate = at.batch / (gaps * tpot_s)
+        if traffic.load_kind == CLOSED:
+            outside_s = engine.held_requests / rate  # Little's law
     # Those that move in step are no queue.
     apart = jnp.maximum(others * (1.0 - share), _LEAST_APART)
     queue, wait = kept(_queue(at, p, apart * rate, decode_s, budget))
@@ -214,7 +218,7 @@ def flow(at: Load) -> Flow:
     return Flow(
         rate=rate,
         tpot_s=tpot_s,
-        ttft_s=own_mean + busy * wait.mean_s + wave_s + slot.mean_s,
+        ttft_s=own_mean + busy * wait.mean_s + wave_s + slot.mean_s + outside_s,
         longest_gap_s=decode_s + jnp.max(p.whole_s / p.chunks, axis=0),
         fill=_fill(at, p, rate, decode_s, at.batch * accepted / gaps),
         wait=wait,

@@ -99,6 +99,9 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     "in_step_frac": _share(
         "share of a closed loop's clients in step that stay so, where prompts go first", zero=True
     ),
+    "held_requests": _number(
+        "requests of a closed loop that wait for a slot though one is free", 1e-6, 1e6, zero=True
+    ),
     "draft_acceptance_frac": Parameter("chance that a draft token is accepted", "frac", 0, 1, True),
     "utilization_frac": _share("share of memory that the engine may use", 0.05),
     "reserve_bytes": Parameter("memory that stays free or goes to graphs", "bytes", 1, 1e12, True),

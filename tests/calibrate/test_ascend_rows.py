@@ -45,10 +45,10 @@ def test_slots_are_those_of_an_instance(found: AscendRows) -> None:
     _, design = lower_row(prefilled)
     assert float(design.decode.max_batch) == 32.0  # one request a rank: 32 clients, 16 ranks
     two = _row(found, "vllm_GLM5_1_W8A8_A2_dual_nodes_perf")
-    assert (two.pools()["both"].workers, two.accelerators, two.decode_slots) == (2, 32, 128.0)
-    # Ranks of a model without experts share nothing: replicas, each with its part of the slots.
+    assert (two.pools()["both"].workers, two.accelerators, two.decode_slots) == (2, 32, 256.0)
+    # Ranks of a model without experts share nothing: replicas, which share the slots.
     apart = _row(found, "sglang_q14_w8a8_3k5_50")
-    assert (apart.pools()["both"].workers, apart.attention_dp, apart.decode_slots) == (2, 1, 72.0)
+    assert (apart.pools()["both"].workers, apart.attention_dp, apart.decode_slots) == (2, 1, 144.0)
 
 
 def test_pools_that_were_measured_alone(found: AscendRows) -> None:

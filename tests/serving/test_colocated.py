@@ -107,6 +107,24 @@ def test_clients_beyond_the_slots_wait_and_change_nothing_else() -> None:
     np.testing.assert_allclose(waits, 1.0 / found.metrics["requests_per_s"][0], rtol=1e-6)
 
 
+def test_held_back_requests_wait_outside_and_the_rest_behave_as_fewer_clients() -> None:
+    clients = np.asarray([4.0, 8.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0])
+    start = with_load(at(CLOSED, max_batch=512), clients)
+    engine = replace(start.system.sink_engine, held_requests=np.ones(POINTS))
+    held = price8(start._replace(system=replace(start.system, sink_engine=engine)))
+    fewer = price8(with_load(at(CLOSED, max_batch=512), clients - 1.0))
+    rate = fewer.metrics["requests_per_s"]
+    # Waves of all clients, of which one more waits its turn, hardly differ.
+    np.testing.assert_allclose(held.metrics["requests_per_s"], rate, rtol=0.02)
+    np.testing.assert_allclose(
+        held.metrics["ttft_mean_s"], fewer.metrics["ttft_mean_s"] + 1.0 / rate, rtol=0.06
+    )
+    closed = held.point.resident_requests + (
+        held.metrics["requests_per_s"] * held.metrics["ttft_mean_s"]
+    )
+    np.testing.assert_allclose(closed, clients, rtol=1e-6)
+
+
 def test_an_open_loop_serves_the_rate_that_it_is_asked() -> None:
     rates = np.asarray([0.1, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     found = price8(with_load(at(OPEN, max_batch=256), rates))

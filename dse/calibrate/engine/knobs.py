@@ -53,6 +53,8 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("ttft_s_per_prompt_token", of_engine=1.0, unit=10e-6),
     Knob("start_burst_frac", of_generation=0.2, of_model=0.3),
     Knob("in_step_frac", of_engine=2.0, of_generation=0.5, of_model=1.0),
+    # What one family's server does, no engine: engines and generations stay at none.
+    Knob("held_requests", of_engine=0.0, of_generation=0.0, of_model=1.0, unit=1.0),
     Knob("draft_acceptance_frac"),
     Knob("transfer_latency_s", of_engine=1.0, unit=0.1),
     Knob("transfer_frac"),
