@@ -68,8 +68,7 @@ def remarks(cases: Sequence[Case]) -> list[str]:
                 f"{name} is {only:g} in every row: how the deployment answers to other values "
                 "stays as the priors have it"
             )
-    empty = np.isnan(measured(cases)).all(axis=0)
-    for name, none in zip(COLUMNS[:2], empty, strict=False):
-        if none:
+    for i, name in enumerate(COLUMNS[:2]):
+        if np.isnan(measured(cases)[:, i]).all():
             found.append(f"{name} is empty in every row: only what is there is fitted")
     return found
