@@ -31,6 +31,8 @@ COMMANDS: Final = {
     "sensitivity": ("dse.cli.sensitivity", "sensitivity"),
     "simulate": ("dse.cli.simulate", "simulate"),
     "validate": ("dse.cli.validate", "validate"),
+    "rows": ("dse.cli.rows", "rows"),
+    "profile": ("dse.cli.profile", "profile"),
     "workload": ("dse.cli.workload", "workload"),
     "list": ("dse.cli.list", "list_names"),
     "show": ("dse.cli.show", "show"),

@@ -66,7 +66,7 @@ def calibrate_engine(
             "--base",
             help="With --from-priors: `kernels` fits on the catalogue's kernels, `priors` without.",
         ),
-    ] = "kernels",
+    ] = "priors",
     seeds: Annotated[
         int,
         typer.Option("--seeds", min=1, max=20, help="Deals of held-out rows, with --from-priors."),

@@ -128,7 +128,7 @@ def takes_design(function: Callable[..., int | None]) -> Function:
         "study": (Study, None),
         "design": (Design, None),
         "target": (TargetName, None),
-        **{flag.name: (_annotation(flag), None) for flag in FLAGS},
+        **{flag.name: (flag_annotation(flag), None) for flag in FLAGS},
         "overrides": (Overrides, None),
     }
     parameters = [inspect.Parameter("session", inspect.Parameter.POSITIONAL_OR_KEYWORD)] + [
@@ -140,7 +140,8 @@ def takes_design(function: Callable[..., int | None]) -> Function:
     return command
 
 
-def _annotation(flag: Flag) -> Any:
+def flag_annotation(flag: Flag) -> Any:
+    """A flag as a typer option."""
     metavar = {int: "N", float: "TOKENS"}.get(flag.kind, "TEXT")
     option = typer.Option(flag.option, metavar=metavar, help=flag.text, show_default=False)
     return Annotated[flag.kind | None, option]

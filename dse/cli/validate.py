@@ -54,6 +54,20 @@ def validate(
             "--out", metavar="DIR", help="Write figures and validate.json.", show_default=False
         ),
     ] = None,
+    refit: Annotated[
+        str | None,
+        typer.Option(
+            "--refit",
+            metavar="SPLIT",
+            help="Fit the engines anew and predict each row by a fit that has not seen it: "
+            "'unseen model and hardware', 'unseen configuration' or 'other loads'.",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int,
+        typer.Option("--seeds", min=1, max=20, help="Deals of held-out rows, with --refit."),
+    ] = 1,
 ) -> None:
     """Predict measured deployments and say how far off the predictions are.
 
@@ -64,6 +78,7 @@ def validate(
     from dse.calibrate.audited_rows import is_audited, is_log
     from dse.calibrate.rows import read_header
     from dse.cli.validate_kinds import validate_audited, validate_logs
+    from dse.cli.validate_unseen import validate_unseen
     from dse.report.atomic import require_writable
 
     header = read_header(rows)
@@ -76,25 +91,22 @@ def validate(
     if is_log(header):
         validate_logs(session, rows, predictions, by or [], out)
         return
-    _validate_means(session, rows, predictions, by, out)
+    if refit is not None:
+        validate_unseen(session, rows, predictions, by or [], out, refit, range(seeds))
+        return
+    _validate_means(session, rows, predictions, by or [], out)
 
 
 def _validate_means(
-    session: Session,
-    rows: Path,
-    predictions: Path | None,
-    by: list[str] | None,
-    out: Path | None,
+    session: Session, rows: Path, predictions: Path | None, by: list[str], out: Path | None
 ) -> None:
-    from dse.calibrate.document import GROUPS, predictions_csv, validation_document
+    from dse.calibrate.document import GROUPS
     from dse.calibrate.measured_rows import read_measured
     from dse.calibrate.predict import predict
     from dse.cli.cache import use_compilation_cache
-    from dse.cli.json_output import dumps
     from dse.cli.progress import progress_bar
-    from dse.report.atomic import write_text
 
-    groups = [group_named(name, list(GROUPS)) for name in by or []]
+    groups = [group_named(name, list(GROUPS)) for name in by]
     measured, left_out = read_measured(rows)
     for line in left_out:
         session.note(line)
@@ -108,7 +120,23 @@ def _validate_means(
             show(done, None)
 
         found = predict(measured, more)
-    document = validation_document(found, groups or tuple(GROUPS))
+    report_means(session, found, groups, predictions, out)
+
+
+def report_means(
+    session: Session,
+    found: Sequence[Prediction],
+    groups: list[str],
+    predictions: Path | None,
+    out: Path | None,
+    **more: Any,
+) -> None:
+    """Write and show what was predicted; `more` goes into the document."""
+    from dse.calibrate.document import GROUPS, predictions_csv, validation_document
+    from dse.cli.json_output import dumps
+    from dse.report.atomic import write_text
+
+    document = validation_document(found, groups or tuple(GROUPS)) | more
     if predictions is not None:
         write_text(predictions, predictions_csv(found))
     if out is not None:

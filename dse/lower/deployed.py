@@ -94,11 +94,13 @@ def _depth(level: Level) -> int:
     return len(level.of.model_fields_set)
 
 
-def _scatter(deployments: DeploymentFile | None, subject: Subject) -> Scatter | None:
-    """What the fit leaves of the nearest level that states it."""
+def _scatter(deployments: DeploymentFile | None, subject: Subject) -> dict[str, Scatter]:
+    """What the fit leaves, by mode, of the nearest level that states it."""
+    found: dict[str, Scatter] = {}
     levels = deployments.levels_of(subject) if deployments is not None else ()
-    known = [level for level in levels if level.scatter is not None]
-    return max(known, key=_depth).scatter if known else None
+    for level in sorted(levels, key=_depth):
+        found.update(level.scatter.items())
+    return found
 
 
 def merged_levels(known: Iterable[Level], more: Iterable[Level]) -> tuple[Level, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dse.arch.types import ModelArch
 from dse.lower.deployed import deployed_laws
 from dse.lower.laws import Laws
-from dse.spec.choice import NONE
+from dse.spec.choice import CATALOGUE, NONE
 from dse.spec.deployments import Base, DeploymentFile, load_deployments, read_deployments
 from dse.spec.engine import EngineSpec, load_engine
 from dse.spec.hardware import Hardware
@@ -44,8 +44,8 @@ class Fitted:
 def fitted_to(study: Study, engine: EngineSpec) -> Fitted:
     """The study's own files, or the catalogue's.
 
-    A fit of deployments holds on what it was made on. Where the study states neither, it decides
-    whether the catalogue's kernels are used; where the study states kernels, or none, a fit that
+    A fit of deployments holds on what it was made on. Where the study states no kernels, the fit
+    decides whether the catalogue's are used; where the study states kernels, or none, a fit that
     was made on something else is left out.
     """
     chips = {
@@ -53,20 +53,27 @@ def fitted_to(study: Study, engine: EngineSpec) -> Fitted:
     }
     deployments = _deployments(study, engine)
     own = study.engine.kernels
-    if own is None:
-        wanted = deployments is None or deployments.spec.base == "kernels"
+    if own in (None, CATALOGUE):
+        wanted = own == CATALOGUE or _base(engine, deployments) == "kernels"
         kernels = {
             name: kernels_for(chip, engine.name) if wanted else None for name, chip in chips.items()
         }
     elif own == NONE:
         kernels = dict.fromkeys(chips)
     else:
-        found = read_kernels(own)
+        found = read_kernels(str(own))
         kernels = {name: found if found.spec.target == name else None for name in chips}
     if own is not None and study.engine.deployments is None and deployments is not None:
         base = "priors" if own == NONE else "kernels"
         deployments = deployments if deployments.spec.base == base else None
     return Fitted({name: kernels[name] for name in sorted(kernels)}, deployments)
+
+
+def _base(engine: EngineSpec, deployments: Loaded[DeploymentFile] | None) -> Base:
+    """What an engine is priced on: what its deployments were fitted on, the study's or else the
+    catalogue's; kernels where there are neither."""
+    of = deployments or load_deployments(engine.name)
+    return of.spec.base if of is not None else "kernels"
 
 
 def _deployments(study: Study, engine: EngineSpec) -> Loaded[DeploymentFile] | None:
@@ -79,11 +86,9 @@ def _deployments(study: Study, engine: EngineSpec) -> Loaded[DeploymentFile] | N
 def catalogue_laws(engine: EngineSpec, hardware: Hardware, arch: ModelArch) -> Laws:
     """The laws of an engine for a model on a target, with what the catalogue has fitted."""
     deployments = load_deployments(engine.name)
-    base = "kernels" if deployments is None else deployments.spec.base
+    kernels = _kernels(engine, hardware, _base(engine, deployments))
     found = deployments.spec if deployments is not None else None
-    return deployed_laws(
-        engine, hardware, arch, kernels=_kernels(engine, hardware, base), deployments=found
-    )
+    return deployed_laws(engine, hardware, arch, kernels=kernels, deployments=found)
 
 
 def undeployed_laws(engine: EngineSpec, hardware: Hardware, arch: ModelArch, base: Base) -> Laws:
@@ -136,10 +141,12 @@ def _kernel_warnings(
     version = "" if "/" in study.engine.name else study.engine.name.partition("@")[2]
     own = study.engine.kernels
     for name, found in kernels.items():
-        if found is None and own not in (None, NONE):
+        if found is None and own == CATALOGUE:
+            yield f"the catalogue has no kernels of {study.engine.name} on {name}: priors stand in"
+        if found is None and own not in (None, NONE, CATALOGUE):
             of = read_kernels(str(own)).spec.target
             yield f"{own} has kernels of {of}: those of {name} run on priors"
-        if found is not None and own is None and found.spec.target != name:
+        if found is not None and own in (None, CATALOGUE) and found.spec.target != name:
             yield f"{name} has no fitted kernels: those of {found.spec.target} stand in"
         if found is not None and version and version != found.spec.version:
             yield (

@@ -109,7 +109,8 @@ class Laws:
     shifts: Shifts = field(default_factory=Shifts)  # what measured deployments move
     precisions: Mapping[str, Shifts] = field(default_factory=dict)  # the same, of one precision
     fitted_to: str = ""  # which deployments those were
-    scatter: Scatter | None = None  # what that fit leaves
+    # What that fit leaves, by mode.
+    scatter: Mapping[str, Scatter] = field(default_factory=dict)
 
     @classmethod
     def of(

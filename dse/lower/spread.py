@@ -105,8 +105,9 @@ def spread_of(prefill: Laws, decode: Laws, mode: str, vendors: tuple[str, str]) 
 
 
 def _deviation(laws: Laws, mode: str, vendor: str, place: int) -> tuple[float, str]:
-    if laws.scatter is not None:
-        found = (laws.scatter.ttft_log_sd, laws.scatter.tpot_log_sd)[place]
+    left = laws.scatter.get(mode)
+    if left is not None:
+        found = (left.ttft_log_sd, left.tpot_log_sd)[place]
         if found is not None:
             return found, f"left after a fit to {laws.fitted_to}"
     prior = _OF_PRIORS[mode][place]

@@ -28,6 +28,7 @@ from dse.spec.sourced import Sourced
 from dse.units import describe
 
 NONE: Final = "none"
+CATALOGUE: Final = "catalogue"  # of kernels: the catalogue's, whatever deployments were fitted on
 _FILE_KINDS: Final[Mapping[str, tuple[catalog.Kind, type[Spec]]]] = {
     "kernels": ("kernels", KernelFile),
     "deployments": ("deployments", DeploymentFile),
@@ -40,8 +41,9 @@ class EngineChoice(Spec):
     """An engine's name, optionally `name@version`, with parameters that replace its own.
 
     Written as a name, or as a mapping whose other keys are engine parameters. `kernels` is a file
-    of fitted kernels, `deployments` one of fitted deployments; `none` stands for priors alone, and
-    without either the catalogue's are used where it has them.
+    of fitted kernels, or `catalogue` for those that it has; `deployments` is a file of fitted
+    deployments; `none` stands for priors alone. Without either the catalogue's deployments are
+    used, and its kernels where the deployments were fitted on them.
     """
 
     name: Name
@@ -97,6 +99,8 @@ class EngineChoice(Spec):
         """A file by its absolute path; its faults are those of the study."""
         if written is None or written == NONE:
             return written
+        if info.field_name == "kernels" and written == CATALOGUE:
+            return written
         kind, model = _FILE_KINDS[str(info.field_name)]
         Named(kind).read(model, written, info.context)
         return str(catalog.resolve(kind, written, folder_of(info.context)).resolve())
@@ -113,6 +117,7 @@ class EngineChoice(Spec):
             key: {"type": "string", "description": f"a file of fitted {key}, or none"}
             for key in _FILES
         }
+        files["kernels"]["description"] += f", or {CATALOGUE} for the catalogue's"
         known = {"name": name, **files, "parameters": parameter, **own}
         whole = {
             "type": "object",

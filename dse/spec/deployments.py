@@ -45,6 +45,9 @@ _FARTHEST: Final = 1e3  # a factor beyond it is a mistake
 Base = Literal["priors", "kernels"]
 BASES: Final[tuple[Base, ...]] = get_args(Base)
 
+Mode = Literal["colocated", "disaggregated"]
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+
 Factors = Annotated[dict[str, float], Field(default_factory=dict)]
 Numbers = Annotated[
     dict[str, float],
@@ -72,7 +75,8 @@ class Subject(Spec):
 
 
 class Scatter(Spec):
-    """Deviation of ln(measured/predicted) that is left after the fit, for deployments unseen."""
+    """Deviation of ln(measured/predicted) that is left after the fit, for unseen deployments of one
+    mode."""
 
     tpot_log_sd: Annotated[float, Field(gt=0.0, le=5.0)]
     # None: no time to first token was measured, and that of priors holds.
@@ -91,7 +95,7 @@ class Level(Spec):
     factors: Factors
     odds: Factors
     added: Numbers
-    scatter: Scatter | None = None
+    scatter: dict[Mode, Scatter] = Field(default_factory=dict)
     note: str = ""
 
     @field_validator("factors", "odds", mode="before")

@@ -107,10 +107,10 @@ def test_a_fit_states_its_own(tmp_path: Path) -> None:
     path.write_text(
         "engine: vllm\nbase: priors\nsource: rows of a test\ndate: 2026-01-31\n"
         "levels:\n"
-        "  - {n_rows: 9, scatter: {tpot_log_sd: 0.3, ttft_log_sd: 0.6}}\n"
+        "  - {n_rows: 9, scatter: {colocated: {tpot_log_sd: 0.3, ttft_log_sd: 0.6}}}\n"
         "  - of: {vendor: nvidia, generation: hopper, model: meta-llama/Meta-Llama-3.1-8B}\n"
         "    n_rows: 5\n"
-        "    scatter: {tpot_log_sd: 0.05, ttft_log_sd: 0.1}\n"
+        "    scatter: {colocated: {tpot_log_sd: 0.05, ttft_log_sd: 0.1}}\n"
     )
     engine = {"name": "vllm", "deployments": str(path)}
     own = spread_on("h100-sxm", engine=engine)

@@ -22,7 +22,7 @@ levels:
 - of: {vendor: nvidia, generation: hopper, model: m, precision: fp8}
   n_rows: 4
   odds: {gemm_compute_frac: 1.5}
-  scatter: {tpot_log_sd: 0.05, ttft_log_sd: 0.2}
+  scatter: {colocated: {tpot_log_sd: 0.05, ttft_log_sd: 0.2}}
 """
 
 
@@ -37,7 +37,7 @@ def test_a_file_is_read_in_si_units(tmp_path: Path) -> None:
     assert file.date == "2025-01-31"
     assert file.base == "priors"
     assert file.levels[0].added == {"expert_layer_s": pytest.approx(5e-6)}
-    assert file.levels[1].scatter is not None
+    assert file.levels[1].scatter["colocated"].tpot_log_sd == 0.05
 
 
 def test_one_model_may_add_less_than_the_others(tmp_path: Path) -> None:

@@ -46,17 +46,19 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Prepared:
+    """Rows of one engine that can be fitted, and those that cannot with the reason."""
+
     cases: list[Case]
     refused: list[tuple[Row, str]]
     before: Floats
-    warnings: list[str]
+    copies: list[tuple[Row, str]]
 
 
-def _prepared(rows: Sequence[Row], response: Response, progress: Progress | None) -> _Prepared:
+def prepared(rows: Sequence[Row], response: Response, progress: Progress | None) -> Prepared:
     """Rows that can be fitted. Raises DseError where there are too few, or in a wrong unit."""
     cases, refused = cases_of(rows)
-    cases, warnings = distinct(cases)
+    cases, copies = distinct(cases)
     require_enough(cases)
     before = response.at(cases, {}, progress)
     priced = [bool(np.isfinite(one).all()) for one in before]
@@ -69,7 +71,7 @@ def _prepared(rows: Sequence[Row], response: Response, progress: Progress | None
     before = before[np.flatnonzero(priced)]
     require_enough(cases)
     require_units(cases, before)
-    return _Prepared(cases, refused, before, warnings)
+    return Prepared(cases, refused, before, copies)
 
 
 def from_priors(
@@ -77,7 +79,7 @@ def from_priors(
     engine: str,
     source: str,
     *,
-    base: Base = "kernels",
+    base: Base = "priors",
     seeds: Sequence[int] = (0,),
     splits: Sequence[str] = tuple(SPLITS),
     progress: Progress | None = None,
@@ -87,7 +89,7 @@ def from_priors(
     Errors on unseen rows are those of `splits`, each dealt once for every seed (their mean).
     """
     response = Response(before_any_fit(base))
-    at = _prepared(rows, response, progress)
+    at = prepared(rows, response, progress)
     cases = at.cases
     found = fit(cases, response, progress=progress)
     unseen = {
@@ -116,7 +118,7 @@ def on_top(
 ) -> Calibrated:
     """What a few rows add to the catalogue's levels, for the models and precisions in them."""
     response = Response(laws_of_row)
-    at = _prepared(rows, response, progress)
+    at = prepared(rows, response, progress)
     cases = at.cases
     known = load_deployments(engine)
     priors = _own_levels(cases, alone=known is None)
@@ -156,7 +158,7 @@ def _own_levels(cases: Sequence[Case], *, alone: bool) -> dict[Subject, Prior]:
 
 
 def _calibrated(
-    file: DeploymentFile, at: _Prepared, found: Fit, unseen: Mapping[str, Floats]
+    file: DeploymentFile, at: Prepared, found: Fit, unseen: Mapping[str, Floats]
 ) -> Calibrated:
     return Calibrated(
         file=file,
@@ -165,7 +167,7 @@ def _calibrated(
         before=at.before,
         after=found.log_predicted,
         unseen=unseen,
-        warnings=(*at.warnings, *remarks(at.cases)),
+        warnings=(*(f"row {row.id} {what}" for row, what in at.copies), *remarks(at.cases)),
     )
 
 

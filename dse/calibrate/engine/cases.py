@@ -68,4 +68,5 @@ def cases_of(rows: Sequence[Row]) -> tuple[list[Case], list[tuple[Row, str]]]:
 
 def measured(cases: Sequence[Case]) -> Floats:
     """[n, q] ln of what was measured, in the order of `QUANTITIES`."""
-    return np.array([case.log_measured for case in cases], dtype=np.float64)
+    logs = [case.log_measured for case in cases]
+    return np.array(logs, dtype=np.float64).reshape(len(logs), -1 if logs else len(QUANTITIES))

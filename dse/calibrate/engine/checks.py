@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dse.calibrate.engine.cases import COLUMNS, Case, Floats, measured
+from dse.calibrate.rows import Row
 from dse.errors import DseError
 
 LEAST_ROWS = 3
@@ -15,19 +16,19 @@ _UNIT_SUSPICION = 100.0
 _VARIED = ("isl_tokens", "osl_tokens", "concurrency")
 
 
-def distinct(cases: Sequence[Case]) -> tuple[list[Case], list[str]]:
-    """The cases without copies of the same measurement, and a warning for each copy."""
+def distinct(cases: Sequence[Case]) -> tuple[list[Case], list[tuple[Row, str]]]:
+    """The cases without copies of the same measurement, and the copies with what they repeat."""
     seen: dict[str, str] = {}
     kept: list[Case] = []
-    warnings: list[str] = []
+    copies: list[tuple[Row, str]] = []
     for case in cases:
         what = case.row.model_copy(update={"id": ""}).model_dump_json()
         if what in seen:
-            warnings.append(f"row {case.row.id} repeats row {seen[what]}: counted once")
+            copies.append((case.row, f"repeats row {seen[what]}: counted once"))
             continue
         seen[what] = case.row.id
         kept.append(case)
-    return kept, warnings
+    return kept, copies
 
 
 def require_enough(cases: Sequence[Case]) -> None:

@@ -23,7 +23,7 @@ from dse.spec.deployments import Subject
 Floats = NDArray[np.float64]
 Progress = Callable[[int], None]
 
-PASSES: Final = 3  # sets of slopes
+PASSES: Final = 5  # sets of slopes; after three a few families are still on their way
 ROUNDS: Final = 5  # with one set of slopes
 _HALVINGS: Final = 4
 _LEAST_GAIN: Final = 3e-3

@@ -90,8 +90,8 @@ def _set_of(level: Level, found: Calibrated) -> dict[str, Any]:
         "odds": level.odds,
         "added": level.added,
     }
-    if level.scatter is not None:
-        out["scatter"] = level.scatter.model_dump()
+    if level.scatter:
+        out["scatter"] = {mode: one.model_dump() for mode, one in level.scatter.items()}
     if unseen is not None and mine:
         away = np.abs(np.expm1(unseen[:, mine] - goal))
         for q, name in enumerate(QUANTITIES):
