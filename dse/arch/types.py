@@ -183,6 +183,7 @@ class DraftLayers:
     extra_linears: tuple[Linear, ...] = ()  # eh_proj and the like, all layers together
     other_parameters: int = 0
     formats: dict[Part, WeightFormat] = field(default_factory=dict)  # often wider than the model's
+    vocab: int | None = None  # of a head of its own; None: the model's head
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import yaml
 from dse import catalog
 from dse.arch import load_model
 from dse.arch.types import ModelArch, WeightFormat
-from dse.calibrate.audited_rows import AuditedRow
+from dse.calibrate.audited_rows import WEIGHTS, AuditedRow
 from dse.calibrate.batches import priced_rows
 from dse.cost.types import Engine, Formats, Pool
 from dse.errors import DseError
@@ -149,7 +149,8 @@ def _arch(name: str, precision: str) -> ModelArch:
 
 
 def _formats(row: AuditedRow, arch: ModelArch, hardware: Hardware) -> Formats:
-    weights = {"fp8": "checkpoint", "bf16": "bf16", "fp4": "fp4"}.get(row.precision)
+    # `_arch` has made 8-bit weights what the checkpoint keeps.
+    weights = "checkpoint" if row.precision == "fp8" else WEIGHTS.get(row.precision)
     if weights is None:
         raise DseError(f"weights of precision {row.precision!r:.30} say no number format")
     cache = "fp8" if row.kv_dtype == "fp8" else "bf16"

@@ -1,10 +1,10 @@
 """Rows of MLPerf Inference, one audited run a line: what was deployed and what rate it sustained.
 
 Columns: id, gpu (as the run names it), n_gpus, model (the benchmark), precision (of the weights:
-bf16 fp8 fp4), kv_dtype (default: 16 bit), tp, pp, ep, attention_dp (0 or 1: attention data
+bf16 fp8 fp4 quark), kv_dtype (default: 16 bit), tp, pp, ep, attention_dp (0 or 1: attention data
 parallel over all ranks), max_batch (of an attention rank and pipeline stage), max_num_tokens (of
 a step), scenario (Offline, Server, Interactive), requests_per_s, mean_osl (tokens), ttft_p99_ms,
-tpot_p99_ms (empty in Offline), framework. Other columns are ignored.
+tpot_p99_ms, ttft_mean_ms, tpot_mean_ms (empty in Offline), framework. Other columns are ignored.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from dse.calibrate.rows import read_models
 
 Scenario = Literal["Offline", "Server", "Interactive"]
+
+# What an axis of the study calls a run's weights. The Quark files of this round are MXFP4
+# (rocm.blogs.amd.com, mlperf-inference5.1-repro).
+WEIGHTS: Final = {"fp8": "fp8", "bf16": "bf16", "fp4": "fp4", "quark": "mxfp4"}
 
 REQUIRED: Final = (
     "id",
@@ -55,6 +59,8 @@ class AuditedRow(BaseModel):
     mean_osl: float = Field(gt=1)
     ttft_p99_ms: float | None = Field(default=None, gt=0)
     tpot_p99_ms: float | None = Field(default=None, gt=0)
+    ttft_mean_ms: float | None = Field(default=None, gt=0)
+    tpot_mean_ms: float | None = Field(default=None, gt=0)
     framework: str = ""
 
     @property

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from dse import catalog
 from dse.arch import load_model
+from dse.arch.drafters import with_eagle3
 from dse.arch.types import ModelArch
 from dse.calibrate.batches import priced_rows
-from dse.calibrate.rows import Degrees, Row
+from dse.calibrate.rows import Degrees, Drafter, Row
 from dse.cost.types import Engine, Model, Pool
 from dse.errors import DseError
 from dse.lower.fitted import catalogue_laws, undeployed_laws
@@ -100,8 +101,10 @@ def laws_of_row(row: Row) -> Laws:
 
 
 @lru_cache(maxsize=4096)
-def _formats(model: str, hardware: str, weight: str, kv: str, laws: Laws) -> FormatChoice:
-    arch = arch_of(model)
+def _formats(
+    model: str, drafter: Drafter, hardware: str, weight: str, kv: str, laws: Laws
+) -> FormatChoice:
+    arch = drafting_arch(model, drafter)
     return lower_formats(arch, hardware_of(hardware), weight, "checkpoint", kv, laws)
 
 
@@ -111,8 +114,14 @@ def _engine(name: str, laws: Laws) -> Engine:
 
 
 @lru_cache(maxsize=64)
-def _model(name: str) -> Model:
-    return lower_model(arch_of(name))
+def drafting_arch(name: str, drafter: Drafter) -> ModelArch:
+    """A model with the drafter that a row names in place of its own draft layers."""
+    return with_eagle3(arch_of(name)) if drafter == "eagle3" else arch_of(name)
+
+
+@lru_cache(maxsize=64)
+def _model(name: str, drafter: Drafter) -> Model:
+    return lower_model(drafting_arch(name, drafter))
 
 
 def _weight_dtype(row: Row, arch: ModelArch) -> str:
@@ -135,7 +144,10 @@ def _slots(row: Row, pool: str) -> float:
 
 
 def _pool(degrees: Degrees, formats: FormatChoice, slots: float, draft: int, model: Model) -> Pool:
-    choice = Choice(degrees.ep, 0, "contiguous")
+    # More ranks than experts: every further one holds a copy.
+    fewest = min((int(kind.n_experts) for kind in model.main.experts), default=degrees.ep)
+    spare = max(degrees.ep - fewest, 0)
+    choice = Choice(degrees.ep, spare, "eplb" if spare else "contiguous")
     drafted = model.draft.experts if model.draft is not None else ()
     return Pool(
         tp=float(degrees.tp),
@@ -147,6 +159,7 @@ def _pool(degrees: Degrees, formats: FormatChoice, slots: float, draft: int, mod
         replicas=float(degrees.workers),
         draft_tokens=float(draft),
         formats=formats.formats,
+        redundant_experts=float(spare),
         routing=tuple(lower_routing(kind, _ROUTING, choice) for kind in model.main.experts),
         draft_routing=tuple(lower_routing(kind, _ROUTING, choice) for kind in drafted),
     )
@@ -158,11 +171,13 @@ def lower_row(row: Row, laws: Laws | None = None) -> tuple[System, Deployment]:
     Raises DseError where the row cannot be expressed.
     """
     hardware = hardware_of(row.hardware)
-    arch = arch_of(row.model)
+    arch = drafting_arch(row.model, row.drafter)
     laws = laws_of_row(row) if laws is None else laws
     engine = _engine(row.engine, laws)
+    if row.draft_acceptance_frac is not None:
+        engine = replace(engine, draft_acceptance_frac=row.draft_acceptance_frac)
     kv = _kv_dtype(row, arch)
-    formats = _formats(row.model, row.hardware, _weight_dtype(row, arch), kv, laws)
+    formats = _formats(row.model, row.drafter, row.hardware, _weight_dtype(row, arch), kv, laws)
     if formats.refusal:
         raise DseError(formats.refusal)
     if row.mtp_draft_tokens and arch.draft is None:
@@ -176,8 +191,9 @@ def lower_row(row: Row, laws: Laws | None = None) -> tuple[System, Deployment]:
         isl_cv=row.osl_cv,
         osl_cv=row.osl_cv,
     )
+    traffic = replace(traffic, prefix_hit_frac=row.prefix_hit_frac)
     limits = Limits(means={})
-    model = _model(row.model)
+    model = _model(row.model, row.drafter)
     pools = {
         name: _pool(degrees, formats, _slots(row, name), row.mtp_draft_tokens, model)
         for name, degrees in row.pools().items()
@@ -238,6 +254,12 @@ def _judged(row: Row, metrics: dict[str, float], reason: int, miss: float) -> Pr
         row,
         metrics["ttft_mean_s"],
         metrics["tpot_mean_s"],
-        metrics["output_tokens_per_s_per_accelerator"],
+        metrics["output_tokens_per_s_per_accelerator"] * _admitted_frac(row, metrics),
         metrics=metrics,
     )
+
+
+def _admitted_frac(row: Row, metrics: Mapping[str, float]) -> float:
+    """Share of what the closed loop would do that a limited rate of arrivals leaves."""
+    rate = row.request_rate_per_s
+    return min(rate / metrics["requests_per_s"], 1.0) if rate > 0.0 else 1.0

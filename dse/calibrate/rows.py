@@ -5,8 +5,10 @@ weight_precision (bf16 fp8 fp4 int4 int8), isl_tokens, osl_tokens, length_fracti
 over the nominal one), concurrency (clients of the whole deployment), n_accelerators; colocated:
 accelerators_per_replica, attention_tp, attention_dp, moe_ep; disaggregated: the same per worker
 with prefix prefill_ and decode_, and *_workers; mtp_draft_tokens, decode_slots (of all decode
-workers together, may be empty);
-ttft_mean_s, tpot_mean_s (seconds; may be empty: then there is nothing to compare).
+workers together, may be empty); drafter (eagle3; empty: the model's own draft layers),
+draft_acceptance_frac where it is known; request_rate_per_s (above 0: clients together start no
+more), prefix_hit_frac; ttft_mean_s, tpot_mean_s (seconds), output_tokens_per_s (of the deployment,
+where it was measured by itself); what was measured may be empty: then there is nothing to compare.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
@@ -25,6 +27,7 @@ from dse.errors import Fault, SpecError
 from dse.spec.yaml_source import read_bytes
 
 _Model = TypeVar("_Model", bound=BaseModel)
+Drafter = Literal["", "eagle3"]
 
 _REQUIRED = ("id", "mode", "model", "hardware", "engine", "isl_tokens", "osl_tokens", "concurrency")
 _COLOCATED = ("attention_tp",)
@@ -78,6 +81,11 @@ class Row(BaseModel):
     decode_moe_ep: int = 1
     mtp_draft_tokens: int = 0
     decode_slots: float = 0.0
+    drafter: Drafter = ""
+    draft_acceptance_frac: float | None = None
+    request_rate_per_s: float = 0.0
+    prefix_hit_frac: float = 0.0
+    output_tokens_per_s: float | None = None
     ttft_mean_s: float | None = None
     tpot_mean_s: float | None = None
 
@@ -150,7 +158,9 @@ class Row(BaseModel):
 
     @property
     def output_tokens_per_s_per_accelerator(self) -> float | None:
-        """Closed loop: N o / (TTFT + (o - 1) TPOT) / accelerators."""
+        """As measured, or of a closed loop: N o / (TTFT + (o - 1) TPOT); over accelerators."""
+        if self.output_tokens_per_s is not None:
+            return self.output_tokens_per_s / self.accelerators
         if self.ttft_mean_s is None or self.tpot_mean_s is None:
             return None
         cycle = self.ttft_mean_s + (self.osl - 1.0) * self.tpot_mean_s

@@ -82,11 +82,13 @@ def calibrate_engine(
     """
     from dse.calibrate.engine.document import as_yaml
     from dse.calibrate.engine.report import calibration_document
-    from dse.calibrate.rows import read_rows
+    from dse.calibrate.measured_rows import read_measured
     from dse.cli.cache import use_compilation_cache
     from dse.report.atomic import require_writable, write_text
 
-    measured = read_rows(rows)
+    measured, left_out = read_measured(rows)
+    for line in left_out:
+        session.note(line)
     name, mine = _of_one_engine(measured, engine)
     if out is not None:
         require_writable(out.parent)

@@ -73,7 +73,7 @@ def validate(
 
     Files with the columns of MLPerf Inference runs (scenario, requests_per_s, n_gpus) are compared
     by the rate at their limits; files with requests one by one (arrival_s, input_toks, ttft_s) are
-    played.
+    played; those of Ascend cases (hw, deployment, speculation) are read with the slots they state.
     """
     from dse.calibrate.audited_rows import is_audited, is_log
     from dse.calibrate.rows import read_header
@@ -101,13 +101,15 @@ def _validate_means(
     session: Session, rows: Path, predictions: Path | None, by: list[str], out: Path | None
 ) -> None:
     from dse.calibrate.document import GROUPS
+    from dse.calibrate.measured_rows import read_measured
     from dse.calibrate.predict import predict
-    from dse.calibrate.rows import read_rows
     from dse.cli.cache import use_compilation_cache
     from dse.cli.progress import progress_bar
 
     groups = [group_named(name, list(GROUPS)) for name in by]
-    measured = read_rows(rows)
+    measured, left_out = read_measured(rows)
+    for line in left_out:
+        session.note(line)
     use_compilation_cache()
     done = 0
     with progress_bar(session, "rows", len(measured)) as show:

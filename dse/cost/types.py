@@ -73,6 +73,7 @@ class Engine:
     transfer_ramp_bytes: Scalar  # size at which a rank's link reaches half of its rate
     transfer_frac: Scalar  # share of a link's peak that a transfer reaches
     holds_first_token: Scalar  # 1: the first token waits for the key-value transfer
+    active_power_frac: Scalar
     compute_power_frac: Scalar
     memory_power_frac: Scalar
     # True: a prompt chunk shares the step with decoding rows; False: steps alternate.

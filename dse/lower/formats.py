@@ -218,7 +218,7 @@ def lower_formats(
     if arch.draft is not None:
         own = (
             {**weight_formats(arch, weight), **arch.draft.formats}
-            if weight == "checkpoint"
+            if weight == "checkpoint" or arch.draft.vocab is not None
             else None
         )
         drafted = parts if own is None else _part_formats(own, activation, arch, target)[0]

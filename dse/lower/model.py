@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +54,8 @@ def _draft(draft: DraftLayers, head: Linear) -> Layers:
     """All modules together, each before a head; a drafted token passes one (`draft_modules`)."""
     modules = max(draft.n_layers, 1)
     extra = draft.extra_linears
+    if draft.vocab is not None:
+        head = replace(head, n=draft.vocab)
     return _layers(draft.mixers, draft.mlps, float(draft.n_layers), head, extra, heads=modules)
 
 

@@ -107,8 +107,9 @@ def spread_of(prefill: Laws, decode: Laws, mode: str, vendors: tuple[str, str]) 
 def _deviation(laws: Laws, mode: str, vendor: str, place: int) -> tuple[float, str]:
     left = laws.scatter.get(mode)
     if left is not None:
-        found = (left.ttft_log_sd, left.tpot_log_sd)
-        return found[place], f"left after a fit to {laws.fitted_to}"
+        found = (left.ttft_log_sd, left.tpot_log_sd)[place]
+        if found is not None:
+            return found, f"left after a fit to {laws.fitted_to}"
     prior = _OF_PRIORS[mode][place]
     if vendor in _MEASURED_VENDORS:
         return prior, f"priors against public {mode} deployments"

@@ -166,22 +166,30 @@ def dynamic_watts(system: System, design: Deployment, point: Point) -> tuple[Arr
         point.itl_s, 1e-9
     )
 
-    def watts(pool: Pool, target: Target, engine: Engine, flops: Any, moved: Any) -> Array:
+    def watts(
+        pool: Pool, target: Target, engine: Engine, active: Any, flops: Any, moved: Any
+    ) -> Array:
         compute = flops / pool.formats.peak_flops_per_s["attention"]
         bandwidth = moved / target.memory_bandwidth_bytes_per_s
-        above = power(compute, bandwidth, target, engine) - target.idle_power_w
+        share = jnp.minimum(active, 1.0)
+        above = power(share, compute, bandwidth, target, engine) - target.idle_power_w
         return above * pool.accelerators * pool.replicas
 
     prefill_flops, prefill_bytes = work.chunk_flops * chunks_per_s, work.chunk_bytes * chunks_per_s
     decode_flops, decode_bytes = work.decode_flops * steps_per_s, work.decode_bytes * steps_per_s
     sink, engine = system.sink, system.sink_engine
+    # Decode steps run while anybody decodes.
+    prompts, decoding = (
+        point.prefill_utilization_frac,
+        jnp.minimum(point.resident_requests / design.decode.replicas, 1.0),
+    )
     if design.mode == "colocated":
         flops, moved = prefill_flops + decode_flops, prefill_bytes + decode_bytes
-        return jnp.zeros(()), watts(design.decode, sink, engine, flops, moved)
+        return jnp.zeros(()), watts(design.decode, sink, engine, prompts + decoding, flops, moved)
     source = watts(
-        design.prefill, system.source, system.source_engine, prefill_flops, prefill_bytes
+        design.prefill, system.source, system.source_engine, prompts, prefill_flops, prefill_bytes
     )
-    return source, watts(design.decode, sink, engine, decode_flops, decode_bytes)
+    return source, watts(design.decode, sink, engine, decoding, decode_flops, decode_bytes)
 
 
 def _watts(system: System, design: Deployment, point: Point) -> Array:

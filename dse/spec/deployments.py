@@ -79,7 +79,8 @@ class Scatter(Spec):
     mode."""
 
     tpot_log_sd: Annotated[float, Field(gt=0.0, le=5.0)]
-    ttft_log_sd: Annotated[float, Field(gt=0.0, le=5.0)]
+    # None: no time to first token was measured, and that of priors holds.
+    ttft_log_sd: Annotated[float, Field(gt=0.0, le=5.0)] | None = None
 
 
 class Level(Spec):

@@ -115,8 +115,9 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
         "1: the first token waits for the cache transfer; 0: prefill sends it at once", zero=True
     ),
     "element_passes": _number("times a row crosses memory per layer outside kernels", 0.1, 100),
-    "compute_power_frac": _share("share of TDP above idle at full compute"),
-    "memory_power_frac": _share("share of TDP above idle at full bandwidth"),
+    "active_power_frac": _share("share of TDP above idle while steps run at all", zero=True),
+    "compute_power_frac": _share("share of TDP above idle at full compute, on top"),
+    "memory_power_frac": _share("share of TDP above idle at full bandwidth, on top"),
 }
 
 

@@ -17,6 +17,7 @@ from dse.calibrate.audited import (
     workload_of,
 )
 from dse.calibrate.audited_document import audited_csv, audited_document
+from dse.calibrate.audited_means import mean_rows
 from dse.calibrate.audited_rows import AuditedRow, is_audited, is_log, read_audited
 from dse.calibrate.rows import read_header
 from dse.errors import DseError, SpecError
@@ -110,7 +111,7 @@ def test_lowered_as_published(rows: list[AuditedRow]) -> None:
     [
         ({"model": "gpt-j"}, "no benchmark"),
         ({"gpu": "Some Chip"}, "no Some Chip"),
-        ({"precision": "quark"}, "quark"),
+        ({"precision": "narrow"}, "narrow"),
         ({"model": "mixtral-8x7b", "scenario": "Interactive"}, "no limits"),
         ({"gpu": "AMD Instinct MI300X 192GB HBM3"}, "nvfp4"),
     ],
@@ -118,6 +119,26 @@ def test_lowered_as_published(rows: list[AuditedRow]) -> None:
 def test_refusals(rows: list[AuditedRow], change: dict[str, Any], reason: str) -> None:
     with pytest.raises(DseError, match=reason):
         lower_audited(_one(rows, "B200-SXM", "Server").model_copy(update=change))
+
+
+def test_runs_are_rows_at_their_mean_latencies(rows: list[AuditedRow]) -> None:
+    run = _one(rows, "B200-SXM", "Server").model_copy(
+        update={"ttft_mean_ms": 1000.0, "tpot_mean_ms": 50.0, "mean_osl": 601.0, "pp": 1}
+    )
+    offline = _one(rows, "B200-SXM", "Offline").model_copy(update={"pp": 1})
+    found, left_out = mean_rows([run, offline, run.model_copy(update={"id": "again"})])
+    served, full = found
+    assert served.concurrency == pytest.approx(run.requests_per_s * (1.0 + 600 * 0.05))
+    assert (served.tpot_mean_s, served.output_tokens_per_s) == (0.05, None)
+    assert full.output_tokens_per_s == pytest.approx(offline.requests_per_s * offline.mean_osl)
+    assert full.concurrency == 2.0 * full.decode_slots
+    assert [why for _, why in left_out] == [f"the same run as {run.id}"]
+
+
+def test_quark_weights_are_mxfp4(rows: list[AuditedRow]) -> None:
+    update = {"gpu": "AMD Instinct MI355X 288GB HBM3e", "precision": "quark", "framework": "vLLM"}
+    _, design = lower_audited(_one(rows, "B200-SXM", "Server").model_copy(update=update))
+    assert float(design.decode.formats.weight_bytes["mlp"]) == pytest.approx(0.53125)
 
 
 @pytest.mark.parametrize(("mean", "most"), [(9400, 20000), (220, 1024), (19000, 20000), (20, 999)])

@@ -12,10 +12,11 @@ from tests.support import engine, formats, model, pool, replace, target
 
 def test_power_lies_between_idle_and_the_limit() -> None:
     chip = replace(target("h100-sxm"), power_w=700.0, idle_power_w=100.0)
-    by = engine("generic", compute_power_frac=0.6, memory_power_frac=0.5)
-    assert float(power(0.0, 0.0, chip, by)) == 100.0
-    assert float(power(0.5, 0.2, chip, by)) == pytest.approx(100 + 600 * (0.3 + 0.1))
-    assert float(power(1.0, 1.0, chip, by)) == 700.0
+    by = engine("generic", active_power_frac=0.2, compute_power_frac=0.6, memory_power_frac=0.5)
+    assert float(power(0.0, 0.0, 0.0, chip, by)) == 100.0
+    assert float(power(1.0, 0.0, 0.0, chip, by)) == pytest.approx(100 + 600 * 0.2)
+    assert float(power(0.5, 0.5, 0.2, chip, by)) == pytest.approx(100 + 600 * (0.1 + 0.3 + 0.1))
+    assert float(power(1.0, 1.0, 1.0, chip, by)) == 700.0
 
 
 def test_requests_of_a_dollar() -> None:

@@ -33,7 +33,7 @@ _FEW: Final = 12  # rows that are left out one by one
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A fit with its file, and ln predictions [n, 2] before, after, and by fits that have not seen
+    """A fit with its file, and ln predictions [n, q] before, after, and by fits that have not seen
     the row, by split."""
 
     file: DeploymentFile
@@ -172,5 +172,5 @@ def _calibrated(
 
 
 def log_errors(predicted: Floats, cases: Sequence[Case]) -> Floats:
-    """ln(predicted/measured), [..., n, 2]."""
+    """ln(predicted/measured), [..., n, q]."""
     return np.asarray(predicted - measured(cases))

@@ -17,7 +17,9 @@ from dse.lower.deployed import generation_of
 from dse.spec.deployments import Subject
 
 Floats = NDArray[np.float64]
-QUANTITIES = ("tpot", "ttft")
+# What a fit is made to, and the column of a row that it was measured in.
+QUANTITIES = ("tpot", "ttft", "output_tokens_per_s")
+COLUMNS = ("tpot_mean_s", "ttft_mean_s", "output_tokens_per_s")
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +28,7 @@ class Case:
 
     row: Row
     subjects: tuple[Subject, ...]
-    log_measured: tuple[float, float]  # TPOT, TTFT
+    log_measured: tuple[float, ...]  # TPOT, TTFT, output tokens/s of an accelerator
 
 
 def _log(value: float | None) -> float:
@@ -51,9 +53,11 @@ def cases_of(rows: Sequence[Row]) -> tuple[list[Case], list[tuple[Row, str]]]:
     cases: list[Case] = []
     refused: list[tuple[Row, str]] = []
     for row in rows:
-        measured = (_log(row.tpot_mean_s), _log(row.ttft_mean_s))
+        # What follows from both latencies is no further measurement.
+        rate = row.output_tokens_per_s_per_accelerator if row.output_tokens_per_s else None
+        measured = (_log(row.tpot_mean_s), _log(row.ttft_mean_s), _log(rate))
         if all(map(math.isnan, measured)):
-            refused.append((row, "neither ttft_mean_s nor tpot_mean_s was measured"))
+            refused.append((row, f"none of {', '.join(COLUMNS)} was measured"))
             continue
         try:
             cases.append(Case(row, subjects_of(row), measured))
@@ -63,5 +67,6 @@ def cases_of(rows: Sequence[Row]) -> tuple[list[Case], list[tuple[Row, str]]]:
 
 
 def measured(cases: Sequence[Case]) -> Floats:
-    """[n, 2] ln of what was measured."""
-    return np.array([case.log_measured for case in cases], dtype=np.float64).reshape(-1, 2)
+    """[n, q] ln of what was measured, in the order of `QUANTITIES`."""
+    logs = [case.log_measured for case in cases]
+    return np.array(logs, dtype=np.float64).reshape(len(logs), -1 if logs else len(QUANTITIES))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dse.calibrate.engine.cases import QUANTITIES, Case, Floats, measured
+from dse.calibrate.engine.cases import COLUMNS, Case, Floats, measured
 from dse.calibrate.rows import Row
 from dse.errors import DseError
 
@@ -43,17 +43,17 @@ def require_enough(cases: Sequence[Case]) -> None:
 def require_units(cases: Sequence[Case], log_predicted: Floats) -> None:
     """Raises DseError where most measurements are a hundred times off: a wrong unit."""
     away = np.exp(measured(cases) - log_predicted)
-    for column, name in zip(away.T, QUANTITIES, strict=True):
+    for column, name in zip(away.T, COLUMNS, strict=True):
         known = column[np.isfinite(column)]
         typical = float(np.median(known)) if known.size else 1.0
         if typical > _UNIT_SUSPICION:
             raise DseError(
-                f"{name}_mean_s: measurements are {typical:,.0f} times the predictions (median); "
+                f"{name}: measurements are {typical:,.0f} times the predictions (median); "
                 "are they in milliseconds? expected seconds"
             )
         if typical < 1.0 / _UNIT_SUSPICION:
             raise DseError(
-                f"{name}_mean_s: predictions are {1.0 / typical:,.0f} times the measurements "
+                f"{name}: predictions are {1.0 / typical:,.0f} times the measurements "
                 "(median); expected seconds"
             )
 
@@ -69,7 +69,7 @@ def remarks(cases: Sequence[Case]) -> list[str]:
                 f"{name} is {only:g} in every row: how the deployment answers to other values "
                 "stays as the priors have it"
             )
-    for i, name in enumerate(QUANTITIES):
+    for i, name in enumerate(COLUMNS[:2]):
         if np.isnan(measured(cases)[:, i]).all():
-            found.append(f"{name}_mean_s is empty in every row: only the other one is fitted")
+            found.append(f"{name} is empty in every row: only what is there is fitted")
     return found

@@ -31,17 +31,17 @@ _LEAST_GAIN: Final = 3e-3
 
 @dataclass(frozen=True)
 class Fit:
-    """Coordinates of each level, and the predictions [n, 2] of ln TPOT and ln TTFT there."""
+    """Coordinates of each level, and the predictions [n, q] of ln of the quantities there."""
 
     theta: dict[Subject, Floats]
     log_predicted: Floats
     losses: tuple[float, ...]
-    slopes: tuple[Floats, ...] = ()  # [n, 2, K] of each pass, from the priors to the solution
+    slopes: tuple[Floats, ...] = ()  # [n, q, K] of each pass, from the priors to the solution
 
 
 def loss_of(left: Floats, theta: Theta, priors: Mapping[Subject, Prior]) -> float:
-    """What a fit minimizes: Huber's loss of the residuals [n, 2], and the prior's."""
-    scaled = np.abs(left / SCALES)
+    """What a fit minimizes: Huber's loss of the residuals [n, q], and the prior's."""
+    scaled = np.abs(left / SCALES[: left.shape[-1]])
     scaled = scaled[np.isfinite(scaled)]
     rows = np.where(scaled < 1.0, 0.5 * scaled**2, scaled - 0.5).sum()
     prior = 0.0

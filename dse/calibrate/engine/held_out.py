@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.calibrate.engine.cases import Case
+from dse.calibrate.engine.cases import QUANTITIES, Case
 from dse.calibrate.engine.fit import ROUNDS, Progress, refined, start_of
 from dse.calibrate.engine.posterior import Prior
 from dse.calibrate.engine.response import Response
@@ -65,8 +65,8 @@ def held_out(
     priors: Mapping[Subject, Prior] | None = None,
     progress: Progress | None = None,
 ) -> Floats:
-    """Predictions [n, 2] of ln TPOT and ln TTFT, each by a fit that has not seen its group."""
-    found = np.full((len(cases), 2), np.nan)
+    """Predictions [n, q] of ln of the quantities, each by a fit that has not seen its group."""
+    found = np.full((len(cases), len(QUANTITIES)), np.nan)
     for i in np.unique(fold):
         seen = np.flatnonzero(fold != i).tolist()
         unseen = np.flatnonzero(fold == i).tolist()

@@ -22,7 +22,7 @@ from dse.spec.deployments import Subject
 Floats = NDArray[np.float64]
 
 # What rows of one configuration scatter by: noise, and what no knob can express.
-SCALES: Final = np.array([0.06, 0.15])  # of ln TPOT, ln TTFT
+SCALES: Final = np.array([0.06, 0.15, 0.12])  # of ln TPOT, ln TTFT, ln output tokens/s
 _HUBER: Final = 1.0  # in those scales
 _REWEIGHTINGS: Final = 12
 
@@ -87,12 +87,12 @@ def most_likely(
     theta: Theta,
     priors: Mapping[Subject, Prior],
 ) -> dict[Subject, Floats]:
-    """New coordinates from residuals [n, 2] and slopes [n, 2, K] of ln predictions at `theta`."""
+    """New coordinates from residuals [n, q] and slopes [n, q, K] of ln predictions at `theta`."""
     columns = _Columns(priors)
     rows, goals = [], []
     for case, left, slope in zip(cases, residuals, slopes, strict=True):
         here = total(case, theta) - total(case, {s: p.mean for s, p in priors.items()})
-        for q, scale in enumerate(SCALES):
+        for q, scale in enumerate(SCALES[: len(left)]):
             if np.isfinite(left[q]) and np.all(np.isfinite(slope[q])):
                 rows.append(columns.row(case, slope[q] / scale))
                 goals.append((left[q] + slope[q] @ here) / scale)

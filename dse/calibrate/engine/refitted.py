@@ -7,7 +7,6 @@ has not seen it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.calibrate.engine.calibrated import prepared
-from dse.calibrate.engine.cases import Case, Floats
+from dse.calibrate.engine.cases import QUANTITIES, Case, Floats
 from dse.calibrate.engine.fit import Fit, Progress, fit
 from dse.calibrate.engine.held_out import folds_of, held_out
 from dse.calibrate.engine.response import Response, before_any_fit
@@ -70,13 +69,14 @@ def _spreads(cases: Sequence[Case], logs: Floats, fold: NDArray[np.intp]) -> lis
             known = [one[mode] for one in levels for mode in one if mode == cases[j].row.mode]
             if known:
                 one = known[-1]
-                found[j] = Spread(one.ttft_log_sd, one.tpot_log_sd, "left by fits to other rows")
+                ttft = one.ttft_log_sd or one.tpot_log_sd
+                found[j] = Spread(ttft, one.tpot_log_sd, "left by fits to other rows")
     return found
 
 
 def _prediction(row: Row, log: Floats, spread: Spread | None) -> Prediction:
-    tpot_s, ttft_s = (float(value) for value in np.exp(log))
-    if not (math.isfinite(tpot_s) and math.isfinite(ttft_s)):
+    if not np.isfinite(log).all():
         return Prediction(row, refusal="a fit to the other rows cannot price it")
-    rate = row.concurrency * row.osl / (ttft_s + (row.osl - 1.0) * tpot_s) / row.accelerators
-    return Prediction(row, ttft_s, tpot_s, rate, spread=spread)
+    by_name = dict(zip(QUANTITIES, np.exp(log).tolist(), strict=True))
+    tpot_s, ttft_s = by_name["tpot"], by_name["ttft"]
+    return Prediction(row, ttft_s, tpot_s, by_name["output_tokens_per_s"], spread=spread)

@@ -44,7 +44,7 @@ def _errors(found: Calibrated, predicted: Floats) -> dict[str, dict[str, dict[st
             if known.any():
                 pair = np.exp(predicted[known, q]), np.exp(goal[known, q])
                 by_quantity[name] = summary(*(one.tolist() for one in pair))
-        both = mine & np.isfinite(goal).all(axis=1) & np.isfinite(predicted).all(axis=1)
+        both = mine & np.isfinite(goal[:, :2]).all(axis=1) & np.isfinite(predicted).all(axis=1)
         if both.any():
             rates = (_rates(found, predicted)[both], _rates(found, goal)[both])
             by_quantity["output_tokens_per_s"] = summary(*(one.tolist() for one in rates))

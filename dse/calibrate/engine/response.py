@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.calibrate.engine.cases import Case
+from dse.calibrate.engine.cases import QUANTITIES, Case
 from dse.calibrate.engine.knobs import KNOBS, shifts_at
 from dse.calibrate.engine.posterior import Theta, total
 from dse.calibrate.predict import laws_before_fit, predict
@@ -30,7 +30,7 @@ _SILENT: Final = 1e-6
 
 
 class Response:
-    """Predictions of ln TPOT and ln TTFT [n, 2]; nan where a row is refused."""
+    """Predictions of ln of the quantities [n, q]; nan where a row is refused."""
 
     def __init__(self, base: Callable[[Row], Laws]) -> None:
         self._base = base
@@ -47,11 +47,11 @@ class Response:
         known: Floats | None = None,
         progress: Progress | None = None,
     ) -> Floats:
-        """d ln prediction / d coordinate, [n, 2, K]; `here` are the predictions at `theta`.
+        """d ln prediction / d coordinate, [n, q, K]; `here` are the predictions at `theta`.
 
         Knobs to which no row answers in `known`, slopes elsewhere, are not tried again.
         """
-        found = np.zeros((len(cases), 2, len(KNOBS)))
+        found = np.zeros((*here.shape, len(KNOBS)))
         start = [total(case, theta) for case in cases]
         for k in range(len(KNOBS)):
             if known is not None and np.nanmax(np.abs(known[:, :, k])) < _SILENT:
@@ -79,10 +79,11 @@ class Response:
             laws[str(i)] = made[base, shifts]
         numbered = [case.row.model_copy(update={"id": str(i)}) for i, case in enumerate(cases)]
         found = predict(numbered, progress, lambda row: laws[row.id])
-        out = np.full((len(cases), 2), np.nan)
+        out = np.full((len(cases), len(QUANTITIES)), np.nan)
         for i, one in enumerate(found):
-            if not one.refusal and one.tpot_mean_s and one.ttft_mean_s:
-                out[i] = np.log(one.tpot_mean_s), np.log(one.ttft_mean_s)
+            rate = one.output_tokens_per_s_per_accelerator
+            if not one.refusal and one.tpot_mean_s and one.ttft_mean_s and rate:
+                out[i] = np.log((one.tpot_mean_s, one.ttft_mean_s, rate))
         return out
 
 

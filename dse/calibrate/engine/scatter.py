@@ -33,10 +33,21 @@ def _deviation(residuals: Floats) -> Floats:
     return out
 
 
+def _latencies(residuals: Floats) -> Floats:
+    """[..., 2] of residuals [..., q] by `QUANTITIES`; a rate stands for a TPOT that is not known.
+
+    What a closed loop yields scatters as its cycle does, most of which is output.
+    """
+    if residuals.shape[-1] < 3:
+        return residuals
+    tpot, ttft, rate = (residuals[..., q] for q in range(3))
+    return np.stack([np.where(np.isfinite(tpot), tpot, -rate), ttft], axis=-1)
+
+
 def scatter_of(
     cases: Sequence[Case], unseen: Mapping[str, Floats]
 ) -> dict[Subject, dict[Mode, Scatter]]:
-    """The spread of each level, from predictions [seeds, n, 2] of rows that were not seen.
+    """The spread of each level, from predictions [seeds, n, q] of rows that were not seen.
 
     Levels of a model take what is left where the model is known and the configuration is not, the
     others what is left where a model is new on a target.
@@ -52,19 +63,21 @@ def scatter_of(
 
 
 def left_of(cases: Sequence[Case], unseen: Floats) -> dict[Subject, dict[Mode, Scatter]]:
-    """The spread of each level in each mode that it has, from predictions [seeds, n, 2]."""
+    """The spread of each level in each mode that it has, from predictions [seeds, n, q]."""
     found: dict[Subject, dict[Mode, Scatter]] = {}
     for mode in MODES:
         here = [i for i, case in enumerate(cases) if case.row.mode == mode]
         of_mode = [cases[i] for i in here]
-        residuals = measured(of_mode) - unseen[:, here]
+        residuals = _latencies(measured(of_mode) - unseen[:, here])
         every = _deviation(residuals.reshape(-1, 2))
         for subject in {subject for case in of_mode for subject in case.subjects}:
             mine = np.array([subject in case.subjects for case in of_mode])
             own = _deviation(residuals[:, mine].reshape(-1, 2))
             share = mine.sum() / (mine.sum() + _ENOUGH)
-            both = np.sqrt(share * own**2 + (1.0 - share) * every**2)
-            if np.isfinite(both).all():
-                tpot, ttft = (round(float(value), 4) for value in np.maximum(both, _LEAST))
-                found.setdefault(subject, {})[mode] = Scatter(tpot_log_sd=tpot, ttft_log_sd=ttft)
+            mixed = np.sqrt(share * own**2 + (1.0 - share) * every**2)
+            tpot, ttft = np.maximum(np.where(np.isfinite(mixed), mixed, every), _LEAST)
+            if np.isfinite(tpot):
+                known = round(float(ttft), 4) if np.isfinite(ttft) else None
+                one = Scatter(tpot_log_sd=round(float(tpot), 4), ttft_log_sd=known)
+                found.setdefault(subject, {})[mode] = one
     return found
