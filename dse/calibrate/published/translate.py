@@ -72,6 +72,7 @@ def translate(case: Case, beside: Companions) -> Translation:
     if device.note:
         assumed.append(device.note)
     split = _split(case, beside, own)
+    assumed += _fitted(case, device)
     for degrees in (split.decode, split.prefill):
         assumed += degrees.assumed if degrees is not None else ()
     reading, parts = _measured(case, split, device, assumed)
@@ -109,6 +110,15 @@ def translate(case: Case, beside: Companions) -> Translation:
     if "routing" in own:
         study["routing"] = {"popularity": own["routing"]}
     return Translation(case, study, reading, device.devices, tuple(dict.fromkeys(assumed)))
+
+
+def _fitted(case: Case, device: Device) -> list[str]:
+    """What was fitted to this case among others, so that its error is no test."""
+    if case.quantity == "kv_transfer_time":
+        return ["the law of transfers was fitted to these rows"]
+    if device.target.startswith("ascend"):
+        return ["the engine's constants on Ascend were first fitted to 67 such runs"]
+    return []
 
 
 def _split(case: Case, beside: Companions, own: dict[str, Any]) -> Split:
