@@ -68,14 +68,14 @@ def _spreads(cases: Sequence[Case], logs: Floats, fold: NDArray[np.intp]) -> lis
         for j in np.flatnonzero(fold == i).tolist():
             levels = [left[s] for s in cases[j].subjects if s in left]
             known = [one[mode] for one in levels for mode in one if mode == cases[j].row.mode]
-            if known:
-                one = known[-1]
-                found[j] = Spread(one.ttft_log_sd, one.tpot_log_sd, "left by fits to other rows")
+            if known and known[-1].ttft_log_sd is not None:
+                ttft, tpot = known[-1].ttft_log_sd, known[-1].tpot_log_sd
+                found[j] = Spread(ttft, tpot, "left by fits to other rows")
     return found
 
 
 def _prediction(row: Row, log: Floats, spread: Spread | None) -> Prediction:
-    tpot_s, ttft_s = (float(value) for value in np.exp(log))
+    tpot_s, ttft_s = (float(value) for value in np.exp(log[:2]))
     if not (math.isfinite(tpot_s) and math.isfinite(ttft_s)):
         return Prediction(row, refusal="a fit to the other rows cannot price it")
     rate = row.concurrency * row.osl / (ttft_s + (row.osl - 1.0) * tpot_s) / row.accelerators
