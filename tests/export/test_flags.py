@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dse.errors import DseError
@@ -48,3 +50,11 @@ def test_unknown_versions_and_engines_are_refused() -> None:
     assert table("vllm").release("v0.20.2") == "0.20.2"
     with pytest.raises(DseError, match="did you mean 'sglang'"):
         table("sglan")
+
+
+def test_every_flag_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
+    for engine in engines():
+        for flag in table(engine).flags:
+            line = f"| {flag.knob} | `{flag.flag}` |"
+            assert line in page, f"docs/export.md lacks {line}"
