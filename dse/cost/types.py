@@ -68,6 +68,7 @@ class Engine:
     reserve_bytes: Scalar
     repack_frac: Scalar  # weights grow by this when loaded
     activation_factor: Scalar  # peak activations over those of the largest layer
+    handover_s: Scalar  # of a request between pools; occupies nothing
     transfer_latency_s: Scalar  # once per transfer
     transfer_layer_s: Scalar  # list of pages of one layer
     transfer_ramp_bytes: Scalar  # size at which a rank's link reaches half of its rate

@@ -25,8 +25,8 @@ _OF_PRIORS: Final[Mapping[str, tuple[float, float]]] = {
     "disaggregated": (1.0, 0.22),
 }
 _MEASURED_VENDORS: Final = ("nvidia",)
-# Before any fit, 80 % of the rates and output times on Ascend and AMD lie within 0.28 to 0.59 of the
-# predictions, in logarithms (docs/other-chips.md): some three times as far as on NVIDIA's.
+# Before any fit, 80 % of the rates and output times on Ascend and AMD lie within 0.28 to 0.59 of
+# the predictions, in logarithms (docs/other-chips.md): some three times as far as on NVIDIA's.
 _ELSEWHERE: Final = 3.0
 _NORMAL: Final = NormalDist()
 LEVEL: Final = 0.8  # of measurements, within a stated interval
@@ -114,4 +114,7 @@ def _deviation(laws: Laws, mode: str, vendor: str, place: int) -> tuple[float, s
     prior = _OF_PRIORS[mode][place]
     if vendor in _MEASURED_VENDORS:
         return prior, f"priors against public {mode} deployments"
-    return prior * _ELSEWHERE, f"priors, {_ELSEWHERE:g} times as wide: few deployments of such chips"
+    return (
+        prior * _ELSEWHERE,
+        f"priors, {_ELSEWHERE:g} times as wide: few deployments of such chips",
+    )

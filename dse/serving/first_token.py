@@ -113,7 +113,8 @@ def waits(
     joining = _joining(s, load, at, batch, first_step_s, 1.0 - in_batch * many.chance, lone)
     link = one_at_a_time(Stream(seen, at.transfer_s, at.weights, burst), middle(front.links))
     factors = along(jnp.asarray(traffic.spread.prompt_factors), at.alone_s[0])
-    constant = engine.ttft_base_s + engine.ttft_steps * middle(front.step_fixed_s)
+    constant = engine.ttft_base_s + engine.handover_s
+    constant = constant + engine.ttft_steps * middle(front.step_fixed_s)
     own = (
         at.alone_s * lone
         + engine.holds_first_token * (at.exposed_s + first_step_s)

@@ -89,7 +89,7 @@ def line_of(
         front=front,
         channel=channel_of(system, design, tables.main.largest_context),
         holds_first_token=number(engine.holds_first_token) > 0.5,
-        ttft_base_s=number(engine.ttft_base_s),
+        ttft_base_s=number(engine.ttft_base_s) + number(engine.handover_s),
         ttft_s_per_prompt_token=number(engine.ttft_s_per_prompt_token),
         ttft_fixed_s=number(engine.ttft_steps) * step_fixed_s,
         moves_prefix_frac=number(system.link.moves_prefix),

@@ -107,6 +107,7 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     "reserve_bytes": Parameter("memory that stays free or goes to graphs", "bytes", 1, 1e12, True),
     "repack_frac": _share("growth of weights when loaded", zero=True),
     "activation_factor": _number("peak activations over the largest layer's", 0.1, 20),
+    "handover_s": _seconds("from pool to pool before a first token, beside the cache's transfer"),
     "transfer_latency_s": _seconds("fixed part of a cache transfer"),
     "transfer_layer_s": _seconds("list of pages of one layer in a cache transfer", 1e-1),
     "transfer_ramp_bytes": Parameter("size at half of the link's rate", "bytes", 1, 1e11, True),

@@ -60,7 +60,9 @@ def test_rates_at_the_limits_of_llama_70b(found: list[AuditedPrediction]) -> Non
     own = [p for p in found if p.row.model == "llama2-70b" and not p.refusal]
     assert [p.guessed for p in own] == [True] * 3
     for p in own:
-        assert p.requests_per_s == pytest.approx(p.row.requests_per_s, rel=0.25)
+        # The engine is fitted to public deployments, which are tuned less than audited ones.
+        assert p.requests_per_s == pytest.approx(p.row.requests_per_s, rel=0.3)
+        assert p.requests_per_s < 1.05 * p.row.requests_per_s
 
 
 def test_a_limit_binds_and_no_limit_is_broken(found: list[AuditedPrediction]) -> None:

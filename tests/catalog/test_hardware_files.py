@@ -12,7 +12,7 @@ from dse.spec.hardware import Hardware
 from tests.catalog.files import TARGETS, load_hardware, names, raw
 
 STATUSES = {"datasheet", "secondary", "measured", "derived", "estimate"}
-PLAIN = {"name", "aliases", "vendor", "generation", "description", "conflicts"}
+PLAIN = {"name", "aliases", "vendor", "generation", "description", "conflicts", "kernels_of"}
 FABRIC_TEXT = {"technology", "topology"}
 NVIDIA = [name for name in TARGETS if load_hardware(name).vendor == "nvidia"]
 ASCEND = [name for name in TARGETS if name.startswith("ascend")]

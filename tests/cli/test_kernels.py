@@ -47,12 +47,12 @@ def test_kernels_are_checked(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_runs_on_a_fitted_set_is_said(run: Run, shelf: Path, tmp_path: Path) -> None:
-    """The catalogue's kernels are used by themselves; the manifest has their file."""
+    """The catalogue's kernels are used where they are asked for; the manifest has their file."""
     study = {
         "study": "kernels",
         "model": "Llama-3.1-8B",
         "hardware": "h200-sxm",
-        "engine": "vllm",
+        "engine": {"name": "vllm", "kernels": "catalogue"},
         "workload": {"isl": 1000, "osl": 100},
         "objective": {"maximize": "goodput_requests_per_s_per_accelerator"},
         "space": {"attention_tp": [1], "max_batch": [32]},

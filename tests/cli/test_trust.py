@@ -16,7 +16,7 @@ STUDY = """
 study: tight
 model: Llama-3.1-8B
 hardware: [h100-sxm]
-engine: vllm
+engine: {name: vllm, deployments: none}
 workload: {isl: {mean: 600, cv: 0.5}, osl: {mean: 60, cv: 0.5}}
 objective:
   maximize: goodput_requests_per_s

@@ -216,7 +216,7 @@ def test_pools_on_two_targets_have_their_own_laws(tmp_path: Path) -> None:
 
 
 def test_kernels_none_is_priors(tmp_path: Path) -> None:
-    found = lowered({"name": "vllm", "kernels": "none"})
+    found = lowered({"name": "vllm", "kernels": "none", "deployments": "none"})
     [(_, [problem])] = found.problems
     assert problem.laws["decode"].kernels is None
     assert found.inputs == ()

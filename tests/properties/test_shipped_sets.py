@@ -21,7 +21,7 @@ from dse.spec.kernels import read_kernels
 from dse.struct import replace
 from tests.properties.test_fitted_laws import RANGES, SLACK
 from tests.routed import routed
-from tests.support import Case, case, formats, hardware, loads, pool, steps
+from tests.support import Case, batched, case, formats, hardware, loads, pool, steps
 
 KERNELS = [entry.name for entry in catalog.entries("kernels")]
 ENGINES = [entry.name for entry in catalog.entries("deployments")]
@@ -63,7 +63,7 @@ def test_no_step_on_what_ships_beats_its_target(engine: str, chip: str, name: st
     served = routed(pool(formats(name, chip, by=laws), tp=8.0), plain.system.model)
     served = replace(served, formats=replace(served.formats, draft=None))
     system = replace(plain.system, sink_engine=lower_engine(load_engine(engine), laws))
-    at = Case(system, replace(plain.design, decode=served))
+    at = batched(Case(system, replace(plain.design, decode=served)), n)
     found = steps(at, *loads(np.random.default_rng(3), n))
     bandwidth = system.sink.memory_bandwidth_bytes_per_s
     for kernel in found.kernels:

@@ -56,7 +56,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     # What one family's server does, no engine: engines and generations stay at none.
     Knob("held_requests", of_engine=0.0, of_generation=0.0, of_model=1.0, unit=1.0),
     Knob("draft_acceptance_frac"),
-    Knob("transfer_latency_s", of_engine=1.0, unit=0.1),
+    Knob("handover_s", of_engine=1.0, unit=0.1),
     Knob("transfer_frac"),
 )
 NAMES: Final = tuple(knob.name for knob in KNOBS)
