@@ -38,7 +38,7 @@ STUDY: dict[str, Any] = {
     "study": "solver-benchmark",
     "model": "DeepSeek-V3",
     "hardware": ["h200-sxm"],
-    "engine": "sglang",
+    "engine": {"name": "sglang", "deployments": "none"},
     "workload": {"isl": {"mean": 4096, "cv": 0.8}, "osl": {"mean": 512, "cv": 0.8}},
     "objective": {
         "maximize": "goodput_requests_per_s_per_accelerator",
