@@ -19,8 +19,11 @@ from dse.report.sweeps import GOODPUT, chunk_rows, split_rows
 from dse.report.transfers import exposed_transfer
 from dse.study import evaluate
 
-_COMMON: dict[str, Any] = {"model": "Llama-3.1-70B", "hardware": "h100-sxm"}
-_COMMON["engine"] = {"name": "vllm", "deployments": "none"}
+_COMMON: dict[str, Any] = {
+    "model": "Llama-3.1-70B",
+    "hardware": "h100-sxm",
+    "engine": {"name": "vllm", "deployments": "none"},
+}
 _FORMATS = {"weight_dtype": "fp8", "activation_dtype": "fp8", "kv_dtype": "fp8"}
 
 # One replica of four H100, prompts of 4,096 tokens: the limit on TPOT varies.
