@@ -139,29 +139,31 @@ def _all_levels(
     seeds: Sequence[int],
 ) -> Calibrated:
     from dse.calibrate.engine.calibrated import from_priors
+    from dse.calibrate.engine.fit import PASSES
     from dse.calibrate.engine.held_out import SPLITS
 
-    with _counted(session, rows, len(SPLITS) * len(seeds)) as more:
+    with _counted(session, rows, PASSES, len(SPLITS) * len(seeds)) as more:
         return from_priors(rows, engine, source, base=base, seeds=seeds, progress=more)
 
 
 def _on_top(session: Session, rows: Sequence[Row], engine: str, source: str) -> Calibrated:
     from dse.calibrate.engine.calibrated import on_top
+    from dse.calibrate.engine.fit import FEW_PASSES
 
-    with _counted(session, rows, 1) as more:
+    with _counted(session, rows, FEW_PASSES, 1) as more:
         return on_top(rows, engine, source, more)
 
 
 @contextmanager
 def _counted(
-    session: Session, rows: Sequence[Row], n_splits: int
+    session: Session, rows: Sequence[Row], n_passes: int, n_splits: int
 ) -> Iterator[Callable[[int], None]]:
     """A progress bar over all rows that a fit and its splits price."""
     from dse.calibrate.engine.fit import n_pricings
     from dse.calibrate.engine.held_out import n_pricings as n_held_out
     from dse.cli.progress import progress_bar
 
-    total = len(rows) * (n_pricings() + n_splits * n_held_out())
+    total = len(rows) * (n_pricings(n_passes) + n_splits * n_held_out())
     done = 0
     with progress_bar(session, "rows priced", total) as show:
 

@@ -15,7 +15,7 @@ SMALL = """
 study: small
 model: Llama-2-7B
 hardware: [h100-sxm]
-engine: vllm
+engine: {name: vllm, deployments: none}
 workload: {isl: 1000, osl: 200}
 objective: {maximize: goodput_requests_per_s_per_accelerator,
             promises: {ttft_mean: 300 ms, tpot_mean: 30 ms}}

@@ -23,7 +23,7 @@ STUDY = """
 study: eliminated
 model: Llama-2-7B
 TARGET
-engine: vllm
+engine: {name: vllm, deployments: none}
 workload: {isl: {mean: 1000, cv: 1}, osl: {mean: 200, cv: 1}, arrivals: {kind: gamma, cv: 1.5}}
 objective: {maximize: METRIC, promises: {ttft_p99: TTFT, tpot_p99: TPOT}}
 budget: {accelerators: BUDGET}

@@ -16,7 +16,7 @@ STUDY: dict[str, Any] = {
     "study": "intervals",
     "model": "Llama-3.1-8B",
     "hardware": "h100-sxm",
-    "engine": "vllm",
+    "engine": {"name": "vllm", "deployments": "none"},
     "workload": {"isl": 1000, "osl": 200},
     "objective": {
         "maximize": "goodput_requests_per_s_per_accelerator",

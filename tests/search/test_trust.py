@@ -22,7 +22,7 @@ STUDY: dict[str, Any] = {
     "study": "trusted",
     "model": "Llama-3.1-8B",
     "hardware": ["h100-sxm"],
-    "engine": "vllm",
+    "engine": {"name": "vllm", "deployments": "none"},
     "workload": LENGTHS,
     "objective": {
         "maximize": "goodput_requests_per_s",

@@ -16,7 +16,7 @@ COLOCATED = """
 study: small
 model: Llama-3.1-8B
 hardware: [h100-sxm]
-engine: vllm
+engine: {name: vllm, deployments: none}
 workload: {isl: {mean: 1000, cv: 0.5}, osl: 200}
 objective: {maximize: goodput_requests_per_s_per_accelerator,
             promises: {ttft_mean: 300 ms, tpot_mean: 20 ms}}

@@ -17,7 +17,7 @@ import numpy as np
 from dse.calibrate.engine.cases import Case, Floats, cases_of, measured
 from dse.calibrate.engine.checks import distinct, remarks, require_enough, require_units
 from dse.calibrate.engine.document import levels_of
-from dse.calibrate.engine.fit import Fit, Progress, fit
+from dse.calibrate.engine.fit import FEW_PASSES, Fit, Progress, fit
 from dse.calibrate.engine.held_out import SPLITS, folds_of, held_out
 from dse.calibrate.engine.knobs import KNOBS, LEVELS, deviation
 from dse.calibrate.engine.posterior import Prior, default_priors
@@ -122,7 +122,7 @@ def on_top(
     cases = at.cases
     known = load_deployments(engine)
     priors = _own_levels(cases, alone=known is None)
-    found = fit(cases, response, priors, progress)
+    found = fit(cases, response, priors, progress, FEW_PASSES)
     fold = np.arange(len(cases)) if len(cases) <= _FEW else folds_of(cases, "other loads", 0)
     alone = held_out(cases, response, found.slopes, fold, priors, progress)[None]
     own = {subject: theta for subject, theta in found.theta.items() if priors[subject].sd.any()}

@@ -23,6 +23,7 @@ from dse.spec.deployments import Subject
 Floats = NDArray[np.float64]
 Progress = Callable[[int], None]
 
+FEW_PASSES: Final = 3  # of one family, which is near its own optimum by then
 PASSES: Final = 5  # sets of slopes; after three a few families are still on their way
 ROUNDS: Final = 5  # with one set of slopes
 _HALVINGS: Final = 4
@@ -57,11 +58,12 @@ def fit(
     response: Response,
     priors: Mapping[Subject, Prior] | None = None,
     progress: Progress | None = None,
+    n_passes: int = PASSES,
 ) -> Fit:
     """The most likely coordinates of the cases' levels, from the middle of their priors."""
     found = start_of(cases, response, priors, progress)
     passes: list[Floats] = []
-    for _ in range(PASSES):
+    for _ in range(n_passes):
         known = passes[-1] if passes else None
         passes.append(response.slopes(cases, found.theta, found.log_predicted, known, progress))
         found = refined(cases, response, found, passes[-1], priors, progress)
