@@ -11,7 +11,7 @@ import pytest
 from dse.serving import stations
 from dse.serving.evaluate import accounts
 from dse.serving.slots import Slots
-from dse.serving.types import CLOSED, FULL, GOODPUT
+from dse.serving.types import CLOSED, FULL, GOODPUT, OPEN
 from tests.support import (
     Case,
     batched,
@@ -68,6 +68,20 @@ def setting(found: Case) -> stations.Setting:
         system.limits,
         slots,
     )
+
+
+def test_a_handover_delays_first_tokens_and_occupies_no_station() -> None:
+    def with_handover(found: Case, seconds: float) -> Case:
+        engine = replace(found.system.source_engine, handover_s=np.full(POINTS, seconds))
+        return found._replace(system=replace(found.system, source_engine=engine))
+
+    for kind in (FULL, OPEN):
+        start = at(kind, load=2)
+        plain, late = price8(with_handover(start, 0.0)), price8(with_handover(start, 0.5))
+        later = late.metrics["ttft_mean_s"] - plain.metrics["ttft_mean_s"]
+        np.testing.assert_allclose(later, 0.5, rtol=1e-6)
+        for name in ("requests_per_s", "tpot_mean_s", "link_utilization_frac"):
+            np.testing.assert_allclose(late.metrics[name], plain.metrics[name], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [FULL, CLOSED, GOODPUT])
