@@ -1,18 +1,12 @@
-"""Levels that were fitted apart, one vendor at a time, as one file of an engine.
-
-python -m dse.calibrate.engine.merging NVIDIA.yaml HUAWEI.yaml AMD.yaml --out vllm.yaml
-"""
+"""Levels that were fitted apart, one vendor at a time, as one file of an engine."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from dse import catalog
-from dse.calibrate.engine.document import as_yaml
 from dse.errors import DseError
-from dse.spec.deployments import DeploymentFile, Level, Subject, read_deployments
+from dse.spec.deployments import DeploymentFile, Level, Subject
 from dse.spec.hardware import Hardware
 from dse.spec.kernels import load_kernels
 from dse.spec.load import load
@@ -68,17 +62,3 @@ def _require_no_kernels(file: DeploymentFile) -> None:
                 f"levels of {chip.vendor} were fitted on {file.base}, those of the first file "
                 f"were not, and the catalogue has kernels of {chip.name}"
             )
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args(arguments)
-    whole = merged([read_deployments(path).spec for path in given.files])
-    given.out.write_text(as_yaml(whole))
-
-
-if __name__ == "__main__":
-    main()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dse.calibrate.engine.merging import main, merged
+from dse.calibrate.engine.merging import merged
 from dse.errors import DseError
+from dse.report.merging import main
 from dse.spec.deployments import DeploymentFile, Level, Subject, read_deployments
 
 
